@@ -15,7 +15,8 @@ torch.compile carries in its graphs) and farwarp.symm_mem (the interface of PyTo
 
 from .all_reduce import AllReduce
 from .array import Array
-from .attention import Attention, FlashDecode
+from .attention import Attention
+from .device_streams import Stream
 from .errors import (
     AbortedError,
     BadInputError,
@@ -30,13 +31,14 @@ from .errors import (
     PeerLostError,
     UnavailableError,
 )
+from .flash_decode import FlashDecode
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
 from .qwen3 import Qwen3
 from .ranks import run
 from .targets import choose_target, device_count
-from .world import Stream, World
+from .world import World
 
 __all__ = [
     "AbortedError",

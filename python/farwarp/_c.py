@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Callable
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
+from typing import Any
 
 VERSION = 5  # FARWARP_C_VERSION
 
@@ -36,21 +38,28 @@ class DLTensor(ctypes.Structure):
 CPU, CUDA, ROCM = 1, 2, 10  # DLDeviceType
 
 
-def _desc(name: str, *fields: tuple) -> type[ctypes.Structure]:
+def _desc(name: str, *fields: tuple[str, Any]) -> type[ctypes.Structure]:
     """A descriptor: its size, then `fields`."""
     return type(name, (ctypes.Structure,), {"_fields_": [("bytes", c_size_t), *fields]})
 
 
-def _each(c_type: type, names: str) -> list[tuple]:
+def _each(c_type: Any, names: str) -> list[tuple[str, Any]]:
     return [(name, c_type) for name in names.split()]
 
 
-WorldDesc = _desc("farwarp_world_desc", *_each(c_int32, "target device"), ("deadline_ms", c_int64), ("heap_bytes", c_uint64))
+WorldDesc = _desc(
+    "farwarp_world_desc", *_each(c_int32, "target device"), ("deadline_ms", c_int64), ("heap_bytes", c_uint64)
+)
 GemmDesc = _desc("farwarp_gemm_desc", *_each(c_int32, "m n k has_bias"), ("dtype", DLDataType), ("max_sms", c_int32))
 ProductDesc = _desc(
-    "farwarp_product_desc", *_each(c_int32, "kind m n k has_bias return_x"), ("dtype", DLDataType), *_each(c_int32, "path max_sms")
+    "farwarp_product_desc",
+    *_each(c_int32, "kind m n k has_bias return_x"),
+    ("dtype", DLDataType),
+    *_each(c_int32, "path max_sms"),
 )
-AllReduceDesc = _desc("farwarp_all_reduce_desc", ("max_elements", c_int64), ("dtype", DLDataType), *_each(c_int32, "mode max_sms"))
+AllReduceDesc = _desc(
+    "farwarp_all_reduce_desc", ("max_elements", c_int64), ("dtype", DLDataType), *_each(c_int32, "mode max_sms")
+)
 MoeDesc = _desc(
     "farwarp_moe_desc",
     *_each(c_int32, "num_experts experts_per_token hidden max_tokens"),
@@ -88,14 +97,16 @@ Qwen3Desc = _desc(
     ("seed", c_uint64),
     *_each(c_int32, "sequences positions most_top_k prefill_tokens max_sms unused splits vectors"),
 )
-Sampling = _desc("farwarp_sampling", ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("seed", c_uint64))
+Sampling = _desc(
+    "farwarp_sampling", ("temperature", c_float), ("top_k", c_int32), ("top_p", c_float), ("seed", c_uint64)
+)
 
 ALLGATHER = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 
 # Of each function what it returns and takes. Pointers are addresses, so that a call converts nothing.
 _P, _I, _L = c_void_p, c_int32, c_int64
 _INIT, _CREATE, _CLOSE = (_I, _P, c_size_t), (_I, _P, _P, _P), (_I, _P)
-FUNCTIONS: dict[str, tuple] = {
+FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "c_version": (_I,),
     "require_version": (_I, _I),
     "message": (c_char_p,),
@@ -201,22 +212,24 @@ class Library:
         if version < VERSION:
             raise ImportError(f"{path} has version {version} of the C API; allowed: {VERSION} or later")
         if refused:
-            raise ImportError(f"{path} has version {version} of the C API; allowed: one that takes programs of version {VERSION}")
+            raise ImportError(
+                f"{path} has version {version} of the C API; allowed: one that takes programs of version {VERSION}"
+            )
         self.path, self._opened = path, opened
-        self._unchecked: dict[str, ctypes._FuncPtr] = {}  # type: ignore[name-defined]
+        self._unchecked: dict[str, Callable[..., int]] = {}
         for name, (result, *parameters) in FUNCTIONS.items():
             function = getattr(opened, f"farwarp_{name}")
             function.restype, function.argtypes = result, parameters
             setattr(self, name, function)
 
-    def unchecked(self, name: str):
+    def unchecked(self, name: str) -> Callable[..., int]:
         """The function without its declaration: ctypes passes its own objects (c_void_p, what byref() gives) as they
         are, None as NULL, and must be given nothing else."""
         if name not in self._unchecked:
             self._unchecked[name] = self._opened[f"farwarp_{name}"]
         return self._unchecked[name]
 
-    def __getattr__(self, name: str):  # for type checkers: __init__ sets them
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # for type checkers: __init__ sets them
         raise AttributeError(name)
 
 

@@ -2,43 +2,103 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import overload
 
 from . import _c, dtypes
 from .arguments import shape_of
-from .call import Call, Tensor
+from .array import Array
+from .call import Call
 from .descriptor import choice, given, new_desc
+from .device_streams import StreamLike
 from .operator import Operator
+from .tensors import HostTensor, Result, ResultT, Tensor, TensorSpec
 from .world import World
 
 _MODES = ("auto", "one_shot", "two_shot")  # in the order of farwarp_all_reduce_mode
 
 
 class AllReduce(Operator):
-    """out = the sum over ranks of x: terms are added in fp32 in the order of the ranks, and rounded once. Collective to
-    create, and every rank makes every call, with the same number of elements.
+    """out = the sum over ranks of x: terms are added in fp32 in the order of the ranks, and rounded once.
 
-    max_elements: of a call.
-    dtype: "bfloat16", "float16" or "float32", of all tensors.
-    mode: "one_shot" (each rank sends all to all), "two_shot" (each rank adds a part and sends it to all) or "auto" (by
+    Collective to create, and every rank makes every call, with the same number of elements.
+
+    Parameters
+    ----------
+    world : World
+        Whose ranks have the terms.
+    max_elements : int
+        Of a call.
+    dtype : str, numpy.dtype or torch.dtype
+        "bfloat16", "float16" or "float32", of all tensors.
+    mode : str
+        "one_shot" (each rank sends all to all), "two_shot" (each rank adds a part and sends it to all) or "auto" (by
         the size of the call). All give the same bits.
-    max_sms: multiprocessors of a call; 0: all.
+    max_sms : int
+        Multiprocessors of a call; 0: all.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A parameter is outside what is allowed.
+    OutOfMemoryError
+        The symmetric heap has no room.
+    MismatchError
+        The ranks gave different parameters.
+    MisuseError
+        The world is closed.
     """
 
     _name = "all_reduce"
 
-    def __init__(self, world: World, max_elements: int, *, dtype: Any = "bfloat16", mode: str = "auto", max_sms: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        max_elements: int,
+        *,
+        dtype: dtypes.DTypeLike = "bfloat16",
+        mode: str = "auto",
+        max_sms: int = 0,
+    ) -> None:
         desc = new_desc(_c.AllReduceDesc)
-        self._open(world, given(desc, max_elements=max_elements, dtype=dtype, mode=choice("mode", mode, _MODES), max_sms=max_sms))
+        number = choice("mode", mode, _MODES)
+        self._open(world, given(desc, max_elements=max_elements, dtype=dtype, mode=number, max_sms=max_sms))
         self.max_elements, self.dtype = max_elements, dtypes.name_of(dtype)
         self._call = Call(world, "all_reduce_call", "x", "out")
 
-    def _results(self, x: Tensor) -> tuple:
+    def result_specs(self, x: Tensor) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a call."""
-        return ((x.shape, self.dtype),)
+        return (TensorSpec(shape_of("x", x), self.dtype),)
 
-    def __call__(self, x: Tensor, *, out: Tensor | None = None, stream: Any = None) -> Any:
-        """x, any shape -> the same shape. `out` is x itself or does not overlap it; both begin at multiples of 16 bytes."""
+    @overload
+    def __call__(self, x: Tensor, *, out: ResultT, stream: StreamLike = None) -> ResultT: ...
+    @overload
+    def __call__(self, x: HostTensor, *, out: None = None, stream: StreamLike = None) -> Array: ...
+    @overload
+    def __call__(self, x: Tensor, *, out: None = None, stream: StreamLike = None) -> Result: ...
+    def __call__(self, x: Tensor, *, out: Result | None = None, stream: StreamLike = None) -> Result:
+        """Enqueue a sum. Every rank calls it.
+
+        Parameters
+        ----------
+        x : tensor
+            Of any shape with up to max_elements elements, of the operator's dtype. It begins at a multiple of 16 bytes.
+        out : tensor, optional
+            Like x: x itself, or one that does not overlap it. None: a new tensor.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            None: the current stream.
+
+        Returns
+        -------
+        Array or torch.Tensor
+            `out`, or a new tensor, of x's shape.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's size, type, strides, address or device is not allowed.
+        MisuseError
+            The operator is closed.
+        """
         if out is None:
             out = self._new(x, shape_of("x", x), self.dtype)
         self._call.enqueue(self, (x, out), stream)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, Iterable
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -32,14 +33,23 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
     except (TypeError, ValueError, RuntimeError):  # torch raises the last for tensors without data
         raise _refuse(name, value, "a whole number") from None
     if (least is not None and number < least) or (most is not None and number > most):
-        allowed = f"{least} to {most}" if least is not None and most is not None else f"{least} or more" if most is None else f"up to {most}"
+        allowed = (
+            f"{least} to {most}"
+            if least is not None and most is not None
+            else f"{least} or more"
+            if most is None
+            else f"up to {most}"
+        )
         raise _refuse(name, number, allowed)
     return number
 
 
 def real(name: str, value: Any, allowed: str = "a number") -> float:
     """A finite number: a float, or what is one, as NumPy's scalars. No bool, no text, no complex number."""
-    if isinstance(value, (bool, np.bool_, str, bytes, bytearray, complex, np.complexfloating)) or getattr(value, "ndim", 0) != 0:
+    if (
+        isinstance(value, (bool, np.bool_, str, bytes, bytearray, complex, np.complexfloating))
+        or getattr(value, "ndim", 0) != 0
+    ):
         raise _refuse(name, value, allowed)
     try:
         number = float(value)

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import sys
-from typing import TYPE_CHECKING, Any, Callable, Union
+from collections.abc import Sequence
+from typing import Any, Callable
 
 import numpy as np
 
 from . import _c, dtypes, exchange
 from .array import Array
+from .context import Context
+from .device_streams import StreamLike
 from .errors import InvalidArgumentError, error_of
-
-if TYPE_CHECKING:
-    import torch
-
-    from .operator import Operator
-    from .world import World
-
-Tensor = Union[Array, np.ndarray, "torch.Tensor"]  # what operators take
+from .operator import Operator
+from .tensors import is_torch
 
 _MOST_PREPARED = 64
 _fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
@@ -48,12 +44,14 @@ class _Prepared:
 
 
 class Parameter:
-    """A tensor parameter of an operator: of what a caller gives, a reference to a DLTensor. Whether its type, shape,
-    strides and device are allowed the library says."""
+    """A tensor parameter of an operator: of what a caller gives, a reference to a DLTensor.
+
+    Whether its type, shape, strides and device are allowed the library says.
+    """
 
     __slots__ = ("name", "world", "tensor", "reference", "_prepared")
 
-    def __init__(self, name: str, world: World) -> None:
+    def __init__(self, name: str, world: Context) -> None:
         self.name, self.world = name, world
         self.tensor = _c.DLTensor()
         self.reference = ctypes.byref(self.tensor)
@@ -66,7 +64,7 @@ class Parameter:
         if self.world.emulated:  # its kernels see memory of the world only
             copy = self._copy(value, stream)
             keep.append(copy)
-            return copy._reference
+            return copy.reference
         return self._device_tensor(value)
 
     def output(self, value: Any) -> Any:
@@ -74,13 +72,15 @@ class Parameter:
         if value.__class__ is Array:
             return self._own(value)
         if self.world.emulated:
-            raise InvalidArgumentError(f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, as World.empty() makes")
+            raise InvalidArgumentError(
+                f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, as World.empty() makes"
+            )
         return self._device_tensor(value)
 
     def _own(self, array: Array) -> Any:
         if array.world is not self.world:
             raise InvalidArgumentError(f"{self.name} is of {array.world!r}; allowed: an Array of {self.world!r}")
-        return array._reference
+        return array.reference
 
     def _copy(self, value: Any, stream: int | None) -> Array:
         if not isinstance(value, np.ndarray) and not is_torch(value):
@@ -90,13 +90,15 @@ class Parameter:
         if not isinstance(value, np.ndarray) and value.device.type != "cpu":
             raise InvalidArgumentError(f"{self.name} is on {value.device}; allowed: cpu, on the emulator")
         if dtypes.name_of(value.dtype) not in dtypes.CODES:
-            raise InvalidArgumentError(f"{self.name} is of {dtypes.name_of(value.dtype)}; allowed: {', '.join(dtypes.CODES)}")
+            raise InvalidArgumentError(
+                f"{self.name} is of {dtypes.name_of(value.dtype)}; allowed: {', '.join(dtypes.CODES)}"
+            )
         contiguous = value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
         if not contiguous:
             raise InvalidArgumentError(
                 f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor"
             )
-        return Array(self.world, value.shape, value.dtype)._copy_in(value, stream, self.name)
+        return Array(self.world, value.shape, value.dtype).copy_from(value, stream, name=self.name)
 
     def _device_tensor(self, tensor: Any) -> Any:
         try:
@@ -110,21 +112,18 @@ class Parameter:
 
     def _prepare(self, tensor: Any) -> Any:
         if not is_torch(tensor):
-            raise InvalidArgumentError(f"{self.name} is a {type(tensor).__name__}; allowed: a torch.Tensor on the device, a farwarp.Array")
+            raise InvalidArgumentError(
+                f"{self.name} is a {type(tensor).__name__}; allowed: a torch.Tensor on the device, a farwarp.Array"
+            )
         contiguous = tensor.is_contiguous()
         prepared = self._prepared.get(tensor.shape) if contiguous else None
         if prepared is None or tensor.dtype is not prepared.dtype or tensor.get_device() != prepared.index:
-            prepared = _Prepared(tensor, self.world._dl_device)
+            prepared = _Prepared(tensor, self.world.dl_device)
             if len(self._prepared) == _MOST_PREPARED:
                 self._prepared.clear()
             self._prepared[tensor.shape if contiguous else None] = prepared  # None: alive during the call
         prepared.tensor.data = tensor.data_ptr()
         return prepared.reference
-
-
-def is_torch(value: Any) -> bool:
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _strides(value: Any) -> tuple[int, ...]:
@@ -142,11 +141,21 @@ class Call:
     ctypes converts nothing in a call but the tensors.
     """
 
-    __slots__ = ("_function", "_inputs", "_parameters", "_world", "_known", "_slow")
+    __slots__ = ("_function", "_inputs", "_parameters", "_streams", "_known", "_slow")
 
-    def __init__(self, world: World, function: str | Callable[..., int], inputs: str, outputs: str = "") -> None:
-        """function: its name in c.h without "farwarp_", or what stands between this call and one of another form:
-        function(handle, reference..., stream) -> code. inputs, outputs: names of the tensors, for messages."""
+    def __init__(self, world: Context, function: str | Callable[..., int], inputs: str, outputs: str = "") -> None:
+        """Of a world's operators.
+
+        Parameters
+        ----------
+        world : World
+            Whose calls they are.
+        function : str or callable
+            Its name in c.h without "farwarp_", or what stands between this call and one of another form:
+            function(handle, reference..., stream) -> code.
+        inputs, outputs : str
+            Names of the tensors, for messages.
+        """
         self._parameters = tuple(Parameter(name, world) for name in f"{inputs} {outputs}".split())
         self._inputs = len(inputs.split())
         if isinstance(function, str):
@@ -155,18 +164,33 @@ class Call:
             self._function: Callable[..., int] = _c.lib.unchecked(function)
         else:
             self._function = function
-        self._world = world
-        self._known: dict[tuple[type, ...], tuple[list, list]] = {}
+        self._streams = world.streams
+        self._known: dict[tuple[type, ...], tuple[list[tuple[int, Any, Any]], list[Any]]] = {}
         self._slow: set[tuple[type, ...]] = set()  # combinations whose references are made anew by every call
 
-    def enqueue(self, operator: Operator, tensors: tuple, stream: Any) -> list[Any]:
-        """tensors: inputs, then outputs; None: none. Returns the copies of inputs that were made."""
-        world = self._world
-        with world._lock:
-            handle = operator._handle
+    def enqueue(self, operator: Operator, tensors: Sequence[Any], stream: StreamLike) -> list[Any]:
+        """Make a call.
+
+        Parameters
+        ----------
+        operator : Operator
+            Whose handle the function is given.
+        tensors : sequence
+            Inputs, then outputs; None: none.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            None: the current one.
+
+        Returns
+        -------
+        list
+            The copies of inputs that were made, which must live until the call has run.
+        """
+        streams = self._streams
+        with streams.lock:
+            handle = operator.handle
             if handle is None:
-                handle = operator._open_handle()
-            on = world._current_stream() if stream is None else world._stream_of(stream)
+                handle = operator.open_handle()
+            on = streams.current() if stream is None else streams.handle_of(stream)
             keep: list[Any] = []
             kinds = tuple(map(type, tensors))
             known = self._known.get(kinds)
@@ -178,19 +202,19 @@ class Call:
                 references = self._references(tensors, on, keep)
                 if kinds not in self._slow:
                     self._learn(kinds)
-            busy = world._busy
+            busy = streams.busy
             if on not in busy:
-                world._use(on)
+                streams.use(on)
             if known is None:
                 for output in tensors[self._inputs :]:
                     if output.__class__ is Array:
-                        output._stream = on
+                        output.written_on = on
             code = self._function(handle, *references, busy[on])
             if code:
                 raise self._failure(code, tensors)
             return keep
 
-    def _references(self, tensors: tuple, on: int | None, keep: list[Any]) -> list[Any]:
+    def _references(self, tensors: Sequence[Any], on: int | None, keep: list[Any]) -> list[Any]:
         """References to the tensors, whatever their classes."""
         references: list[Any] = []
         for i, (parameter, tensor) in enumerate(zip(self._parameters, tensors)):
@@ -206,15 +230,19 @@ class Call:
         """Of classes that a call has come with and that are allowed."""
         present = [(i, parameter) for i, parameter in enumerate(self._parameters) if kinds[i] is not type(None)]
         fills = [(i, _fills.get(kinds[i]), parameter.reference) for i, parameter in present]
-        if self._world.emulated or any(fill is None for _, fill, _ in fills):
+        if self._streams.emulated or any(fill is None for _, fill, _ in fills):
             self._slow.add(kinds)
         else:
-            references = [None if kind is type(None) else parameter.reference for kind, parameter in zip(kinds, self._parameters)]
+            references = [
+                None if kind is type(None) else parameter.reference for kind, parameter in zip(kinds, self._parameters)
+            ]
             self._known[kinds] = fills, references
 
-    def _failure(self, code: int, tensors: tuple) -> Exception:
+    def _failure(self, code: int, tensors: Sequence[Any]) -> Exception:
         error = error_of(code)
         for parameter, tensor in zip(self._parameters[: self._inputs], tensors):
             if tensor is None and str(error) == f"{parameter.name} is NULL; allowed: a pointer":
-                return InvalidArgumentError(f"{parameter.name} is a NoneType; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor")
+                return InvalidArgumentError(
+                    f"{parameter.name} is a NoneType; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
+                )
         return error

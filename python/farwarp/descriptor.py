@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 from . import _c, dtypes
-from .arguments import milliseconds as milliseconds  # for those that fill descriptors
 from .arguments import flag, real, shown, whole
+from .arguments import milliseconds as milliseconds  # for those that fill descriptors
 from .errors import InvalidArgumentError, check
 
 _FLAGS = frozenset(
@@ -37,7 +38,9 @@ def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
             value = flag(name, value) if name in _FLAGS else whole(name, value)
             if kind(value).value != value:
                 sign = ", 0 or more" if kind is ctypes.c_uint64 else ""
-                raise InvalidArgumentError(f"{name} is {value}; allowed: a number of {8 * ctypes.sizeof(kind)} bits{sign}")
+                raise InvalidArgumentError(
+                    f"{name} is {value}; allowed: a number of {8 * ctypes.sizeof(kind)} bits{sign}"
+                )
         elif kind is ctypes.c_float:
             value = real(name, value)
             if abs(value) > _FLOAT_MOST:

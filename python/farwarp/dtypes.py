@@ -3,8 +3,9 @@ too."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
@@ -12,12 +13,27 @@ from . import _c
 from .arguments import shown
 from .errors import InvalidArgumentError
 
-try:
-    import ml_dtypes
-except ImportError:
-    ml_dtypes = None  # type: ignore[assignment]
+if TYPE_CHECKING:
+    import torch
 
-CODES = {"bfloat16": (4, 16), "float16": (2, 16), "float32": (2, 32), "int32": (0, 32), "int64": (0, 64), "uint8": (1, 8)}
+ml_dtypes: Any
+"""The module, or None: it is not required."""
+try:
+    ml_dtypes = importlib.import_module("ml_dtypes")
+except ImportError:
+    ml_dtypes = None
+
+DTypeLike = Union[str, type, "np.dtype[Any]", "torch.dtype"]
+"""What parameters `dtype` take."""
+
+CODES = {
+    "bfloat16": (4, 16),
+    "float16": (2, 16),
+    "float32": (2, 32),
+    "int32": (0, 32),
+    "int64": (0, 64),
+    "uint8": (1, 8),
+}
 FP8_CODES = {"float8_e4m3fn": (10, 8), "float8_e4m3fnuz": (11, 8)}  # DLPack 1.1; torch's, where operators take e4m3
 _EXACT = {name: np.dtype(name) for name in CODES if name != "bfloat16"}
 if ml_dtypes is not None:
@@ -39,13 +55,13 @@ def name_of(dtype: Any) -> str:
         return shown(dtype)
     if found.names is not None or found.subdtype is not None:
         return f"structured ({shown(found)})"
-    name = found.name
+    name: str = found.name
     if name in CODES and found.newbyteorder("=") != _EXACT.get(name):
         return f"{name} of {found.type.__module__}"  # another type of that name
     return name
 
 
-def is_number(dtype: np.dtype) -> bool:
+def is_number(dtype: np.dtype[Any]) -> bool:
     """Whether values of that type can be converted: whole numbers, floats, bool, and those of ml_dtypes."""
     return dtype.kind in "biuf" or (ml_dtypes is not None and dtype.type.__module__ == "ml_dtypes")
 
@@ -58,21 +74,25 @@ def dl_type(name: str, parameter: str = "dtype") -> _c.DLDataType:
 
 
 def item_bytes(name: str) -> int:
-    return dl_type(name).bits // 8
+    """Of an element."""
+    bits: int = dl_type(name).bits
+    return bits // 8
 
 
-def numpy_type(name: str) -> np.dtype:
+def numpy_type(name: str) -> np.dtype[Any]:
     """How NumPy stores it: of bfloat16, without ml_dtypes, as uint16."""
     if name == "bfloat16":
         return np.dtype(np.uint16 if ml_dtypes is None else ml_dtypes.bfloat16)
     return np.dtype(name)
 
 
-def torch_type(name: str) -> Any:
-    return getattr(sys.modules["torch"], name)
+def torch_type(name: str) -> torch.dtype:
+    """torch's type of that name. torch is loaded."""
+    found: torch.dtype = getattr(sys.modules["torch"], name)
+    return found
 
 
-def bits_of_bfloat16(values: np.ndarray) -> np.ndarray:
+def bits_of_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The bits of `values`, rounded to the nearest bfloat16, ties to even, as uint16."""
     bits = np.asarray(values, np.float32, order="C").view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
@@ -80,29 +100,33 @@ def bits_of_bfloat16(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16)
 
 
-def as_numbers(values: Any, parameter: str) -> np.ndarray:
+def as_numbers(values: Any, parameter: str) -> np.ndarray[Any, Any]:
     """A NumPy array of `values`, which are numbers and lose nothing by it."""
     if isinstance(values, np.ma.MaskedArray):
         raise InvalidArgumentError(f"{parameter} is a masked array; allowed: one without a mask, as filled() gives")
     try:
         array = np.asarray(values)
     except Exception as error:  # of any class: it is what the object's own code raises
-        raise InvalidArgumentError(f"{parameter} is a {type(values).__name__} ({error}); allowed: what numpy.asarray() takes") from None
+        raise InvalidArgumentError(
+            f"{parameter} is a {type(values).__name__} ({error}); allowed: what numpy.asarray() takes"
+        ) from None
     if not is_number(array.dtype):
         raise InvalidArgumentError(f"{parameter} is of {name_of(array.dtype)}; allowed: real numbers")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _lost(parameter: str, found: Any, name: str) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{parameter} has {name_of(found)} numbers that {name} has not; allowed: whole numbers in its range")
+    return InvalidArgumentError(
+        f"{parameter} has {name_of(found)} numbers that {name} has not; allowed: whole numbers in its range"
+    )
 
 
-def to_storage(values: Any, name: str, parameter: str = "values") -> np.ndarray:
+def to_storage(values: Any, name: str, parameter: str = "values") -> np.ndarray[Any, Any]:
     """`values` as contiguous memory of that type, in the machine's byte order. Floats are rounded; whole numbers must
     fit. `parameter`: what messages call them."""
     values = as_numbers(values, parameter)
     if name_of(values.dtype) == name:
-        return np.require(values, requirements="CA")
+        return np.require(values, requirements=["C", "A"])
     whole = values.dtype.kind in "biu"
     with np.errstate(all="ignore"):
         if name == "bfloat16":
@@ -131,7 +155,9 @@ def to_torch_storage(values: Any, name: str, parameter: str) -> Any:
     converted = given.to(wanted).contiguous()
     whole = not given.is_floating_point()
     if not converted.is_floating_point():
-        same = given.to(torch.float64) == converted.to(torch.float64) if given.is_floating_point() else given == converted
+        same = (
+            given.to(torch.float64) == converted.to(torch.float64) if given.is_floating_point() else given == converted
+        )
         if not bool(same.all()):
             raise _lost(parameter, given.dtype, name)
     elif whole and bool(torch.isinf(converted).any()):
@@ -139,7 +165,7 @@ def to_torch_storage(values: Any, name: str, parameter: str) -> Any:
     return converted
 
 
-def from_storage(memory: np.ndarray, name: str) -> np.ndarray:
+def from_storage(memory: np.ndarray[Any, Any], name: str) -> np.ndarray[Any, Any]:
     """What Array.numpy() returns: bfloat16 becomes float32, which has the same numbers, if there is no ml_dtypes."""
     if name == "bfloat16" and ml_dtypes is None:
         return (memory.astype(np.uint32) << np.uint32(16)).view(np.float32)

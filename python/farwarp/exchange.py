@@ -4,7 +4,7 @@ since 2.10."""
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, Optional
+from typing import Any, Callable
 
 _NAME = "dlpack_exchange_api"  # of the capsule
 _MAJOR = 1  # versions of the table with another number lie in memory in another way
@@ -34,7 +34,7 @@ class _Table(ctypes.Structure):
 _FILL = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
-def fill_of(kind: type) -> Optional[Fill]:
+def fill_of(kind: type) -> Fill | None:
     """For objects of that class; None: its framework has no exchange API. The caller holds the object, and it is of the
     class: the framework need not look.
 

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import Any, Sequence
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypeVar
 
 from . import _c
 from .arguments import Handle
 from .array import Array
-from .call import Tensor, is_torch
 from .errors import InvalidArgumentError, MisuseError, check
+from .tensors import Result, Tensor, is_torch
 from .world import World
 
-__all__ = ["Operator", "Tensor"]
+__all__ = ["Operator"]
+
+Self = TypeVar("Self", bound="Operator")
 
 
 class Operator(Handle):
-    """Created once, collectively, by all ranks of a world, and called many times. It is closed with its world, or by
-    close(), or by `with`.
+    """Created once, collectively, by all ranks of a world, and called many times.
+
+    It is closed with its world, or by close(), or by `with`.
 
     Calls take farwarp.Array and torch tensors in the memory of the world's device; on the emulator also NumPy arrays
     and torch tensors in the host's memory, which are copied. Results are what `out=` names, which is then returned;
@@ -28,64 +33,92 @@ class Operator(Handle):
     world is closed. torch tensors that are used on a side stream need torch's record_stream(), as always.
 
     Failures that are known at once are raised at once: InvalidArgumentError names the parameter, its value and what is
-    allowed.
+    allowed, MisuseError is that of a closed operator or a call out of its order.
+
+    Attributes
+    ----------
+    world : World
+        Whose operator it is.
+    handle : ctypes.c_void_p or None
+        What C calls it by; None: it is closed.
+    torch_name : str or None
+        That torch_ops.register() has given it.
     """
 
     _name = ""  # of its functions in c.h
     _copying = "another operator, which all ranks create"
-    _torch_name: str | None = None  # that torch_ops.register() has given it
+    torch_name: str | None = None
 
     def _open(self, world: World, desc: ctypes.Structure) -> None:
         """Collective."""
-        self._handle: ctypes.c_void_p | None = None
+        self.handle: ctypes.c_void_p | None = None
         if not isinstance(world, World):
             raise InvalidArgumentError(f"world is a {type(world).__name__}; allowed: a farwarp.World")
         self.world = world
         handle = ctypes.c_void_p()
-        with world._lock:
-            world._usable()
-            check(getattr(_c.lib, self._name + "_create")(world._handle, ctypes.addressof(desc), ctypes.addressof(handle)))
-            self._handle = handle
-            world._operators[id(self)] = self
+        with world.streams.lock:
+            world.check_open()
+            create = getattr(_c.lib, self._name + "_create")
+            check(create(world.handle, ctypes.addressof(desc), ctypes.addressof(handle)))
+            self.handle = handle
+            world.operators.add(self)
 
     def close(self) -> None:
-        """Collective; waits for the streams of the world's calls first. Does nothing if it is closed."""
-        if self._handle is None:
-            return
-        with self.world._lock:
-            self.world.synchronize()
-            if self._handle is not None:  # another thread has not closed it meanwhile
-                self._close()
+        """Close it, after the streams of the world's calls. Collective. Does nothing if it is closed.
 
-    def _close(self) -> None:
-        handle, self._handle = self._handle, None
-        self.world._operators.pop(id(self), None)
+        Raises
+        ------
+        Error
+            A call has failed, or closing.
+        """
+        if self.handle is None:
+            return
+        with self.world.streams.lock:
+            self.world.synchronize()
+            if self.handle is not None:  # another thread has not closed it meanwhile
+                self.close_handle()
+
+    def close_handle(self) -> None:
+        """Close it without waiting: the streams that used it are idle. Collective; for close() and the world."""
+        handle, self.handle = self.handle, None
+        self.world.operators.remove(self)
         check(getattr(_c.lib, self._name + "_close")(handle))
 
-    def _recovered(self) -> None:
-        """After World.recover()."""
+    def recovered(self) -> None:
+        """After World.recover(), which calls it."""
 
-    def __enter__(self) -> Any:
-        self._open_handle()
+    def forked(self) -> None:
+        """In the child of a fork(): the handle is of no use."""
+        self.handle = None
+
+    def __enter__(self: Self) -> Self:
+        self.open_handle()
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """close(); not after an exception, because the other ranks may not close it now: the world does it."""
         if kind is None:
             self.close()
 
-    def _open_handle(self) -> ctypes.c_void_p:
-        handle = self._handle
+    def open_handle(self) -> ctypes.c_void_p:
+        """What C calls it by; MisuseError if it is closed."""
+        handle = self.handle
         if handle is None:
-            self.world._usable()
+            self.world.check_open()
             raise MisuseError(f"{type(self).__name__} is closed; allowed: calls before close()")
         return handle
 
-    def _new(self, like: Any, shape: Sequence[int], dtype: str) -> Any:
-        """A tensor for a result: of torch if `like` is one on the device. Not for an operator that cannot be called: in the
-        child of a fork() torch would refuse in its own words."""
-        if self._handle is None:
-            self._open_handle()
+    def _new(self, like: Tensor, shape: Sequence[int], dtype: str) -> Result:
+        """A tensor for a result: of torch if `like` is one on the device.
+
+        Not for an operator that cannot be called: in the child of a fork() torch would refuse in its own words.
+        """
+        if self.handle is None:
+            self.open_handle()
         if self.world.emulated or like.__class__ is Array or not is_torch(like):
             return Array(self.world, shape, dtype)
-        return like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+        tensor: Any = like
+        made: Result = tensor.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+        return made

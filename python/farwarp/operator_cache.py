@@ -3,11 +3,14 @@ when there is none."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Hashable
+from collections.abc import Hashable, Iterator
+from typing import Any, Callable, TypeVar
 
 from .errors import MisuseError, OutOfMemoryError
 from .operator import Operator
 from .world import World
+
+OperatorT = TypeVar("OperatorT", bound=Operator)
 
 MOST_OPERATORS = 64  # of a World
 
@@ -17,32 +20,34 @@ class OperatorCache:
     they keep and close the same ones."""
 
     def __init__(self, world: World, most: int = MOST_OPERATORS) -> None:
-        self._world, self._most = world, most
+        self._streams, self._most = world.streams, most
         self._kept: dict[Hashable, list[Operator]] = {}
         self._captured: set[Hashable] = set()  # graphs call them as long as they exist
 
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Hashable]:
         """The keys."""
         return iter(self._kept)
 
-    def get(self, key: Hashable, create: Callable[[], list[Any]], what: Any) -> Any:
+    def get(self, key: Hashable, create: Callable[[], list[OperatorT]], what: Any) -> list[OperatorT]:
         """The operators of `key`. Collective if there are none: `create` makes them; where the heap or the World's slots do
         not suffice, those of other keys are closed before, the ones used longest ago first. `what`: of messages."""
-        found = self._kept.pop(key, None)
-        capturing = self._world.is_capturing()
+        found: Any = self._kept.pop(key, None)
+        capturing = self._streams.is_capturing()
         if found is None:
             if capturing:
-                raise MisuseError(f"a first call of {what} is captured in a CUDA graph; allowed: after a call that is not")
+                raise MisuseError(
+                    f"a first call of {what} is captured in a CUDA graph; allowed: after a call that is not"
+                )
             found = self._create(create)
         self._kept[key] = found
         if capturing:
             self._captured.add(key)
-        return found
+        return found  # type: ignore[no-any-return]
 
-    def _create(self, create: Callable[[], list[Any]]) -> list[Any]:
+    def _create(self, create: Callable[[], list[OperatorT]]) -> list[OperatorT]:
         while len(self) >= self._most and self._close_oldest():
             pass
         while True:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 from . import _c, dtypes
 from .arguments import flag
-from .call import Call, Tensor
+from .array import Array
+from .call import Call
 from .descriptor import choice, given, new_desc
+from .device_streams import StreamLike
 from .operator import Operator
+from .tensors import HostTensor, Result, ResultT, Tensor, TensorSpec
 from .world import World
 
 _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
@@ -17,26 +20,99 @@ _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
 class Gemm(Operator):
     """y = x @ w.T (+ bias), with sums in fp32, rounded once. Collective to create; a world of one rank is enough.
 
-    m, n, k: sizes; n and k are multiples of 8.
-    bias: whether calls have one.
-    dtype: "bfloat16" or "float16", of all tensors.
-    max_sms: multiprocessors of a call; 0: all.
+    Parameters
+    ----------
+    world : World
+        Whose device has the tensors.
+    m, n, k : int
+        Sizes; n and k are multiples of 8.
+    bias : bool
+        Whether calls have one.
+    dtype : str, numpy.dtype or torch.dtype
+        "bfloat16" or "float16", of all tensors.
+    max_sms : int
+        Multiprocessors of a call; 0: all.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A parameter is outside what is allowed.
+    OutOfMemoryError
+        The symmetric heap has no room.
+    MisuseError
+        The world is closed.
     """
 
     _name = "gemm"
 
-    def __init__(self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", max_sms: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        bias: bool = False,
+        dtype: dtypes.DTypeLike = "bfloat16",
+        max_sms: int = 0,
+    ) -> None:
         desc = new_desc(_c.GemmDesc)
         self._open(world, given(desc, m=m, n=n, k=k, has_bias=flag("bias", bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
         self._call = Call(world, "gemm_call", "x w bias", "out")
 
-    def _results(self) -> tuple:
+    def result_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a call."""
-        return (((self.m, self.n), self.dtype),)
+        return (TensorSpec((self.m, self.n), self.dtype),)
 
-    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
-        """x [m, k], w [n, k], bias [n] -> [m, n]. `out` (messages call it y) must not overlap an input."""
+    @overload
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: ResultT, stream: StreamLike = None
+    ) -> ResultT: ...
+    @overload
+    def __call__(
+        self, x: HostTensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
+    ) -> Result: ...
+    def __call__(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        *,
+        out: Result | None = None,
+        stream: StreamLike = None,
+    ) -> Result:
+        """Enqueue a product.
+
+        Parameters
+        ----------
+        x : tensor [m, k]
+            Of the operator's dtype, as all tensors here.
+        w : tensor [n, k]
+            The transpose of the second factor.
+        bias : tensor [n], optional
+            Given exactly if the operator has one.
+        out : tensor [m, n], optional
+            For the result; messages call it y. It must not overlap an input. None: a new tensor.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            None: the current stream.
+
+        Returns
+        -------
+        Array or torch.Tensor [m, n]
+            `out`, or a new tensor.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape, type, strides or device is not allowed.
+        MisuseError
+            The operator is closed.
+        """
         if out is None:
             out = self._new(x, (self.m, self.n), self.dtype)
         self._call.enqueue(self, (x, w, bias, out), stream)
@@ -44,27 +120,70 @@ class Gemm(Operator):
 
 
 class ParallelGemm(Operator):
-    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common. Collective to create, and every rank
-    makes every call. Tensors begin at multiples of 256 bytes, as those of torch and World.empty() do. Messages call
-    `out` y.
+    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common.
 
-    m, n, k: sizes of the whole problem.
-    bias: whether calls have one. One that is the same on all ranks enters a reduced result once for each rank.
-    dtype: "bfloat16" or "float16", of all tensors.
-    path: "own" (farwarp's kernels), "unfused" (NCCL and cuBLASLt one after the other) or "best" (the one that was
+    Collective to create, and every rank makes every call. Tensors begin at multiples of 256 bytes, as those of torch
+    and World.empty() do. Messages call `out` y.
+
+    Parameters
+    ----------
+    world : World
+        Its ranks are the R ranks of the product.
+    m, n, k : int
+        Sizes of the whole problem.
+    bias : bool
+        Whether calls have one. One that is the same on all ranks enters a reduced result once for each rank.
+    dtype : str, numpy.dtype or torch.dtype
+        "bfloat16" or "float16", of all tensors.
+    path : str
+        "own" (farwarp's kernels), "unfused" (NCCL and cuBLASLt one after the other) or "best" (the one that was
         measured to be faster).
-    max_sms: multiprocessors of a call; 0: all.
+    max_sms : int
+        Multiprocessors of a call; 0: all.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A parameter is outside what is allowed.
+    OutOfMemoryError
+        The symmetric heap has no room.
+    MismatchError
+        The ranks gave different parameters.
+    UnavailableError
+        `path` needs a library that is not here.
+    MisuseError
+        The world is closed.
     """
 
     _name = "product"
     _kind = 0
 
     def __init__(
-        self, world: World, m: int, n: int, k: int, *, bias: bool = False, dtype: Any = "bfloat16", path: str = "best", max_sms: int = 0
+        self,
+        world: World,
+        m: int,
+        n: int,
+        k: int,
+        *,
+        bias: bool = False,
+        dtype: dtypes.DTypeLike = "bfloat16",
+        path: str = "best",
+        max_sms: int = 0,
     ) -> None:
         self._create(world, m, n, k, bias, dtype, path, max_sms, return_x=False)
 
-    def _create(self, world: World, m: int, n: int, k: int, bias: bool, dtype: Any, path: str, max_sms: int, return_x: bool) -> None:
+    def _create(
+        self,
+        world: World,
+        m: int,
+        n: int,
+        k: int,
+        bias: bool,
+        dtype: dtypes.DTypeLike,
+        path: str,
+        max_sms: int,
+        return_x: bool,
+    ) -> None:
         desc = new_desc(_c.ProductDesc)
         self._open(
             world,
@@ -88,11 +207,13 @@ class ParallelGemm(Operator):
     def _shape_of_y(self) -> tuple[int, int]:
         raise NotImplementedError
 
-    def _results(self) -> tuple:
+    def result_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a call."""
-        return ((self._y_shape, self.dtype),)
+        return (TensorSpec(self._y_shape, self.dtype),)
 
-    def _multiply(self, x: Any, w: Any, bias: Any, out: Any, all_x: Any, stream: Any) -> Any:
+    def _multiply(
+        self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, all_x: Result | None, stream: StreamLike
+    ) -> Result:
         if out is None:
             out = self._new(x, self._y_shape, self.dtype)
         self._call.enqueue(self, (x, w, bias, out, all_x), stream)
@@ -100,8 +221,15 @@ class ParallelGemm(Operator):
 
 
 class AllGatherGemm(ParallelGemm):
-    """Of R ranks: x [m/R, k] of all ranks, gathered, times w [n/R, k] -> y [m, n/R]. return_x: calls return the
-    gathered x [m, k], too. Other arguments: ParallelGemm."""
+    """Of R ranks: x [m/R, k] of all ranks, gathered, times w [n/R, k] -> y [m, n/R].
+
+    Parameters and failures: ParallelGemm, and
+
+    Parameters
+    ----------
+    return_x : bool
+        Calls return the gathered x [m, k], too.
+    """
 
     _kind = 0
 
@@ -113,7 +241,7 @@ class AllGatherGemm(ParallelGemm):
         k: int,
         *,
         bias: bool = False,
-        dtype: Any = "bfloat16",
+        dtype: dtypes.DTypeLike = "bfloat16",
         path: str = "best",
         return_x: bool = False,
         max_sms: int = 0,
@@ -124,9 +252,9 @@ class AllGatherGemm(ParallelGemm):
     def _shape_of_y(self) -> tuple[int, int]:
         return self.m, self.n // self.world.size
 
-    def _results(self) -> tuple:
-        gathered = (((self.m, self.k), self.dtype),) if self.return_x else ()
-        return super()._results() + gathered
+    def result_specs(self) -> tuple[TensorSpec, ...]:
+        gathered = (TensorSpec((self.m, self.k), self.dtype),) if self.return_x else ()
+        return super().result_specs() + gathered
 
     def __call__(
         self,
@@ -134,12 +262,39 @@ class AllGatherGemm(ParallelGemm):
         w: Tensor,
         bias: Tensor | None = None,
         *,
-        out: Tensor | None = None,
-        all_x: Tensor | None = None,
-        stream: Any = None,
+        out: Result | None = None,
+        all_x: Result | None = None,
+        stream: StreamLike = None,
     ) -> Any:
-        """x [m/R, k], w [n/R, k], bias [n/R] -> y [m, n/R]; with return_x (y, all_x), all_x [m, k] being a result like
-        `out`."""
+        """Enqueue a product. Every rank calls it.
+
+        Parameters
+        ----------
+        x : tensor [m/R, k]
+            This rank's rows.
+        w : tensor [n/R, k]
+            This rank's columns of the second factor, transposed.
+        bias : tensor [n/R], optional
+            Given exactly if the operator has one.
+        out : tensor [m, n/R], optional
+            For the result. None: a new tensor.
+        all_x : tensor [m, k], optional
+            For the gathered x, with return_x. None: a new tensor.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            None: the current stream.
+
+        Returns
+        -------
+        Array or torch.Tensor [m, n/R], or with return_x a tuple
+            `out` or a new tensor; with return_x (y, all_x).
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape, type, strides or device is not allowed, or tensors overlap.
+        MisuseError
+            The operator is closed.
+        """
         if not self.return_x:
             return self._multiply(x, w, bias, out, all_x, stream)
         if all_x is None:
@@ -147,28 +302,79 @@ class AllGatherGemm(ParallelGemm):
         return self._multiply(x, w, bias, out, all_x, stream), all_x
 
 
-class GemmReduceScatter(ParallelGemm):
-    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], of which each rank gets m/R rows. Arguments:
-    ParallelGemm."""
+class ReducedGemm(ParallelGemm):
+    """What GemmReduceScatter and GemmAllReduce have in common: the sum over ranks of x [m, k/R] times w [n, k/R]."""
+
+    @overload
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: ResultT, stream: StreamLike = None
+    ) -> ResultT: ...
+    @overload
+    def __call__(
+        self, x: HostTensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
+    ) -> Result: ...
+    def __call__(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        *,
+        out: Result | None = None,
+        stream: StreamLike = None,
+    ) -> Result:
+        """Enqueue a product. Every rank calls it.
+
+        Parameters
+        ----------
+        x : tensor [m, k/R]
+            This rank's part of k.
+        w : tensor [n, k/R]
+            The transpose of this rank's part of the second factor.
+        bias : tensor [n], optional
+            Given exactly if the operator has one.
+        out : tensor, optional
+            For the result, of its shape. None: a new tensor.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            None: the current stream.
+
+        Returns
+        -------
+        Array or torch.Tensor
+            `out`, or a new tensor: of GemmReduceScatter [m/R, n], of GemmAllReduce [m, n].
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape, type, strides or device is not allowed, or tensors overlap.
+        MisuseError
+            The operator is closed.
+        """
+        return self._multiply(x, w, bias, out, None, stream)
+
+
+class GemmReduceScatter(ReducedGemm):
+    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], of which each rank gets m/R rows.
+
+    Parameters and failures: ParallelGemm.
+    """
 
     _kind = 1
 
     def _shape_of_y(self) -> tuple[int, int]:
         return self.m // self.world.size, self.n
 
-    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
-        """x [m, k/R], w [n, k/R], bias [n] -> [m/R, n]."""
-        return self._multiply(x, w, bias, out, None, stream)
 
+class GemmAllReduce(ReducedGemm):
+    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], which all ranks get.
 
-class GemmAllReduce(ParallelGemm):
-    """Of R ranks: the sum over ranks of x [m, k/R] times w [n, k/R], which all ranks get. Arguments: ParallelGemm."""
+    Parameters and failures: ParallelGemm.
+    """
 
     _kind = 2
 
     def _shape_of_y(self) -> tuple[int, int]:
         return self.m, self.n
-
-    def __call__(self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None, stream: Any = None) -> Any:
-        """x [m, k/R], w [n, k/R], bias [n] -> [m, n]."""
-        return self._multiply(x, w, bias, out, None, stream)

@@ -7,7 +7,8 @@ import ctypes
 import operator
 import os
 import warnings
-from typing import Any, Iterator, Sequence, Union
+from collections.abc import Iterator, Sequence
+from typing import Any, Union
 
 from . import _c
 from .arguments import shown, whole
@@ -16,7 +17,8 @@ from .descriptor import choice, given, new_desc
 from .errors import InvalidArgumentError, UnavailableError, check
 from .operator import Operator
 from .streams import Request, Sequenced, Stream, Streaming
-from .world import World, choose_target, target_number
+from .targets import choose_target, target_number
+from .world import World
 
 Prompt = Union[str, Sequence[int]]
 
@@ -25,8 +27,15 @@ _MOST_TOKENS = 1 << 16  # of a launch
 _MOST_END_TOKENS = 8  # FARWARP_MOST_END_TOKENS
 # What transformers reads of a tokenizer.
 _TOKENIZER_FILES = (
-    "tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "special_tokens_map.json", "added_tokens.json",
-    "chat_template.jinja", "chat_template.json", "tokenizer.model",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "vocab.json",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+    "chat_template.json",
+    "tokenizer.model",
 )
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
@@ -66,8 +75,14 @@ class Qwen3(Streaming, Operator):
         vectors: str = "faster",
     ) -> None:
         limits: dict[str, Any] = dict(
-            seed=seed, sequences=sequences, positions=positions, most_top_k=most_top_k, prefill_tokens=prefill_tokens, max_sms=max_sms,
-            splits=splits, vectors=vectors,
+            seed=seed,
+            sequences=sequences,
+            positions=positions,
+            most_top_k=most_top_k,
+            prefill_tokens=prefill_tokens,
+            max_sms=max_sms,
+            splits=splits,
+            vectors=vectors,
         )
         self._owns_world = world is None
         if world is None:
@@ -82,15 +97,15 @@ class Qwen3(Streaming, Operator):
             raise
         self.model = model
         self.prefill_tokens = prefill_tokens
-        self.vocabulary: int = _c.lib.qwen3_vocabulary(self._handle)
-        self._columns: int = _c.lib.qwen3_columns(self._handle)
+        self.vocabulary: int = _c.lib.qwen3_vocabulary(self.handle)
+        self._columns: int = _c.lib.qwen3_columns(self.handle)
         self._no_streams(sequences, positions)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
         self._tokenizer: Any = None
         self._read_generation()
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike, world: World | None = None, **arguments: Any) -> Qwen3:
+    def from_pretrained(cls, folder: str | os.PathLike[str], world: World | None = None, **arguments: Any) -> Qwen3:
         """The model in `folder`: config.json and safetensors, as Hugging Face saves them, bf16. Other arguments: those
         of the class, but seed."""
         return cls(os.fspath(folder), world, **arguments)
@@ -116,7 +131,11 @@ class Qwen3(Streaming, Operator):
 
     def _read_generation(self) -> None:
         tokens, count, asked = (ctypes.c_int32 * _MOST_END_TOKENS)(), ctypes.c_int32(), new_desc(_c.Sampling)
-        check(_c.lib.qwen3_generation(self._handle, ctypes.addressof(tokens), ctypes.addressof(count), ctypes.addressof(asked)))
+        check(
+            _c.lib.qwen3_generation(
+                self.handle, ctypes.addressof(tokens), ctypes.addressof(count), ctypes.addressof(asked)
+            )
+        )
         self.end_tokens: tuple[int, ...] = tuple(tokens[: count.value])
         """What the model's generation_config.json ends answers with."""
         self.asked_sampling: dict[str, Any] = {}
@@ -133,7 +152,10 @@ class Qwen3(Streaming, Operator):
         with contextlib.closing(self.stream_batch(all_prompts, max_tokens, **options)) as tokens:
             for sequence, token in tokens:
                 found[sequence].append(token)
-        answers = [self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens for tokens, is_text in zip(found, text)]
+        answers = [
+            self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens
+            for tokens, is_text in zip(found, text)
+        ]
         return answers if several else answers[0]
 
     def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Stream[Any]:
@@ -173,7 +195,7 @@ class Qwen3(Streaming, Operator):
         stream: Any = None,
     ) -> Request:
         """With sequences, which have not started."""
-        self._open_handle()
+        self.open_handle()
         ids = [self._ids(prompt) for prompt in prompts]
         if not 1 <= len(ids) <= self.sequences:
             raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
@@ -190,9 +212,13 @@ class Qwen3(Streaming, Operator):
             temperature = 0.0
             if self.asked_sampling and top_k == 0:
                 asked = ", ".join(f"{name}={value:g}" for name, value in self.asked_sampling.items())
-                warnings.warn(f"the model asks for draws: {asked}; without a temperature the best tokens are taken", stacklevel=3)
+                warnings.warn(
+                    f"the model asks for draws: {asked}; without a temperature the best tokens are taken", stacklevel=3
+                )
         sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
-        request = Request(frozenset(ends), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world._stream_of(stream))
+        request = Request(
+            frozenset(ends), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world.streams.handle_of(stream)
+        )
         self._reserve(request, ids, max_tokens)
         return request
 
@@ -215,21 +241,26 @@ class Qwen3(Streaming, Operator):
         numbers = (ctypes.c_int32 * len(one.prompt))(*one.prompt)
         sampling = type(request.sampling).from_buffer_copy(request.sampling)
         sampling.seed += one.number  # a field of 64 bits: modulo 2**64
-        with self.world._lock:
-            handle = self._open_handle()
-            self.world._use(request.stream)
+        with self.world.streams.lock:
+            handle = self.open_handle()
+            self.world.streams.use(request.stream)
             check(
                 _c.lib.qwen3_start(
-                    handle, one.column, ctypes.addressof(numbers), len(one.prompt), ctypes.addressof(sampling), request.stream
+                    handle,
+                    one.column,
+                    ctypes.addressof(numbers),
+                    len(one.prompt),
+                    ctypes.addressof(sampling),
+                    request.stream,
                 )
             )
         return len(one.prompt) - 1 if self.prefill_tokens else 0
 
     def _stop(self, column: int, stream: int | None) -> int:
-        with self.world._lock:
-            return 0 if self._handle is None else _c.lib.qwen3_stop(self._handle, column, stream)
+        with self.world.streams.lock:
+            return 0 if self.handle is None else _c.lib.qwen3_stop(self.handle, column, stream)
 
-    def _recovered(self) -> None:
+    def recovered(self) -> None:
         self._lose_all("World.recover() has ended them")
 
     def _launch(self, steps: int, end_tokens: list[int], stream: Any) -> list[list[int]]:
@@ -237,11 +268,16 @@ class Qwen3(Streaming, Operator):
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
         ends = (ctypes.c_int32 * len(end_tokens))(*end_tokens)
-        with self.world._lock:
-            handle = self._open_handle()
-            sampled._written(stream)
-            check(_c.lib.qwen3_decode_until(handle, steps, ctypes.addressof(ends), len(ends), sampled._address, None, stream))
-            return sampled.numpy().tolist()
+        with self.world.streams.lock:
+            handle = self.open_handle()
+            sampled.written(stream)
+            check(
+                _c.lib.qwen3_decode_until(
+                    handle, steps, ctypes.addressof(ends), len(ends), sampled.address, None, stream
+                )
+            )
+            found: list[list[int]] = sampled.numpy().tolist()
+            return found
 
     # ---- text
 
@@ -254,7 +290,9 @@ class Qwen3(Streaming, Operator):
             try:
                 import transformers
             except ImportError as error:
-                raise UnavailableError(f"text needs transformers ({error}); allowed without it: prompts of token ids") from error
+                raise UnavailableError(
+                    f"text needs transformers ({error}); allowed without it: prompts of token ids"
+                ) from error
             for name in _TOKENIZER_FILES:  # transformers would wait for a pipe's writer
                 path = os.path.join(self.model, name)
                 if os.path.lexists(path) and not os.path.isfile(path):

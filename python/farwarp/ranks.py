@@ -6,12 +6,15 @@ import contextlib
 import ctypes
 import threading
 from collections import defaultdict
-from typing import Any, Callable, Iterator, Sequence, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Callable, TypeVar
 
 from . import _c
 from .arguments import milliseconds, whole
+from .creation import Seat
 from .errors import AbortedError, MisuseError, PeerLostError, check
-from .world import Seat, World, choose_target
+from .targets import choose_target
+from .world import World
 
 Result = TypeVar("Result")
 
@@ -55,7 +58,13 @@ def run(
 
 
 def _run(
-    function: Callable[..., Result], ranks: int, target: str, args: Sequence[Any], depth: int, deadline: float, heap_bytes: int
+    function: Callable[..., Result],
+    ranks: int,
+    target: str,
+    args: Sequence[Any],
+    depth: int,
+    deadline: float,
+    heap_bytes: int,
 ) -> list[Result]:
     threads = ctypes.c_void_p()
     check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
@@ -83,14 +92,18 @@ def _run(
             thread.join()
     except BaseException:  # KeyboardInterrupt: each rank gets it when its call returns
         for thread in started:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt))
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
+            )
         for thread in started:
             thread.join()
         raise
     finally:
         _c.lib.threads_destroy(threads.value)
     if failures:
-        first = [failure for failure in failures if not isinstance(failure[1], (AbortedError, PeerLostError))] or failures
+        first = [
+            failure for failure in failures if not isinstance(failure[1], (AbortedError, PeerLostError))
+        ] or failures
         rank, error = first[0]
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(f"on rank {rank} of {ranks}")

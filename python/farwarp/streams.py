@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from typing import Any, Generic, Iterator, Sequence, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import Any, Generic, TypeVar
 
 from .errors import MisuseError, check
 
@@ -42,11 +43,11 @@ class Stream(Iterator[T], Generic[T]):
     def close(self) -> None:
         """Gives the sequences back; nothing comes any more."""
         self._items = iter(())
-        self._model._end(self._request)
+        self._model.end_request(self._request)
 
     def __del__(self) -> None:
         if self._request.sequences:
-            self._model._dropped.append(self._request)  # on any thread; the model's next call ends them
+            self._model.dropped.append(self._request)  # on any thread; the model's next call ends them
 
 
 class Streaming:
@@ -69,7 +70,7 @@ class Streaming:
         self.sequences, self.positions = sequences, positions
         self._free = list(range(sequences))  # columns
         self._started: list[Request] = []  # with sequences
-        self._dropped: deque[Request] = deque()
+        self.dropped: deque[Request] = deque()
 
     def _reserve(self, request: Request, prompts: Sequence[list[int]], max_tokens: int) -> None:
         """Gives each prompt a column, or raises."""
@@ -104,7 +105,7 @@ class Streaming:
             for one in request.sequences:
                 one.done = self._start(request, one)
         except BaseException:
-            self._end(request)
+            self.end_request(request)
             raise
 
     def _advance(self, request: Request) -> None:
@@ -141,7 +142,7 @@ class Streaming:
         if not request.sequences and request in self._started:
             self._started.remove(request)
 
-    def _end(self, request: Request) -> None:
+    def end_request(self, request: Request) -> None:
         """The request's sequences are free again, and nothing of it is left."""
         request.ready.clear()
         for one in list(request.sequences):
@@ -158,5 +159,5 @@ class Streaming:
                 self._stop(one.column, request.stream)
 
     def _end_dropped(self) -> None:
-        while self._dropped:
-            self._end(self._dropped.popleft())
+        while self.dropped:
+            self.end_request(self.dropped.popleft())

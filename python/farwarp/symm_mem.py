@@ -21,16 +21,16 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import torch
 
 from .all_reduce import AllReduce
 from .dtypes import name_of
 from .errors import InvalidArgumentError, MisuseError
-from .operator import Operator
-from .operator_cache import OperatorCache
+from .operator_cache import OperatorCache, OperatorT
 from .products import AllGatherGemm, Gemm, GemmReduceScatter
 from .torch_ops import check_apart, copy_to, define, in_torch
 from .world import World
@@ -74,7 +74,7 @@ class _Group:
         self.world, self.owned = world, owned
         self._operators = OperatorCache(world)
 
-    def operator(self, kind: Callable[..., Operator], *sizes: int, **options: Any) -> Any:
+    def operator(self, kind: Callable[..., OperatorT], *sizes: int, **options: Any) -> OperatorT:
         """Collective, if there is none for these yet."""
         key = (kind, sizes, *options.values())
         create = partial(kind, self.world, *sizes, **options)
@@ -98,8 +98,10 @@ def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **
     (deadline, heap_bytes, ...). Without this call the first operator makes one with the defaults: on a GPU, torch's
     current one. Operators take room in its heap."""
     with _lock:
-        if group_name in _groups and _groups[group_name].world._why_not is None:
-            raise MisuseError(f"group_name is {group_name!r}, which has a World; allowed: before the group's first call, or after close()")
+        if group_name in _groups and _groups[group_name].world.is_open:
+            raise MisuseError(
+                f"group_name is {group_name!r}, which has a World; allowed: before the group's first call, or after close()"
+            )
         if world is None:
             if "device" not in options and options.get("target", "auto") == "auto" and torch.cuda.is_available():
                 options["device"] = torch.cuda.current_device()
@@ -126,9 +128,12 @@ def close(group_name: str) -> None:
 
 def _process_group(group_name: str) -> Any:
     try:
-        return torch.distributed.distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type]
+        distributed: Any = torch.distributed.distributed_c10d
+        return distributed._resolve_process_group(group_name)
     except Exception as error:
-        raise InvalidArgumentError(f"group_name is {group_name!r} ({error}); allowed: the group_name of a ProcessGroup") from None
+        raise InvalidArgumentError(
+            f"group_name is {group_name!r} ({error}); allowed: the group_name of a ProcessGroup"
+        ) from None
 
 
 def _group(group_name: str) -> _Group:
@@ -168,13 +173,20 @@ def _of_tensors(**tensors: Any) -> Iterator[None]:
     try:
         yield
     except InvalidArgumentError as error:
-        shapes = {name: [tuple(one.shape) for one in given] if isinstance(given, list) else tuple(given.shape) for name, given in tensors.items()}
-        raise InvalidArgumentError(", ".join(f"{name} has shape {shape}" for name, shape in shapes.items()) + f": {error}") from None
+        shapes = {
+            name: [tuple(one.shape) for one in given] if isinstance(given, list) else tuple(given.shape)
+            for name, given in tensors.items()
+        }
+        raise InvalidArgumentError(
+            ", ".join(f"{name} has shape {shape}" for name, shape in shapes.items()) + f": {error}"
+        ) from None
 
 
 def _rows(A: torch.Tensor) -> torch.Tensor:
     if not A.is_contiguous():
-        raise InvalidArgumentError(f"A has strides {A.stride()} for shape {tuple(A.shape)}; allowed: a contiguous tensor")
+        raise InvalidArgumentError(
+            f"A has strides {A.stride()} for shape {tuple(A.shape)}; allowed: a contiguous tensor"
+        )
     return A.view(-1, A.shape[-1])
 
 
@@ -213,7 +225,9 @@ def fused_all_gather_matmul(
     return (gathered if return_A else None), outputs
 
 
-def _all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool) -> Any:
+def _all_gather_matmul(
+    A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
+) -> Any:
     at = _check_dimension("gather_dim", gather_dim, A)
     if not Bs:
         raise InvalidArgumentError("Bs is empty; allowed: one matrix or more")
@@ -223,7 +237,7 @@ def _all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int,
     keep_x = return_A or len(ws) > 1
     with _of_tensors(A_shard=A, Bs=Bs):
         first = group.operator(AllGatherGemm, rows * size, ws[0].shape[0] * size, k, dtype=dtype, return_x=keep_x)
-    y, all_x = first(x, ws[0]) if keep_x else (first(x, ws[0]), None)
+    y, all_x = first(x, ws[0]) if keep_x else (first(x, ws[0]), x)
     ys = [y]
     for w in ws[1:]:
         with _of_tensors(A_shard=A, Bs=Bs):
@@ -235,37 +249,49 @@ def _all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int,
     return gathered, outputs
 
 
-def _fake_all_gather_matmul(A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool) -> Any:
+def _fake_all_gather_matmul(
+    A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
+) -> Any:
     at = _check_dimension("gather_dim", gather_dim, A)
     rows = A.shape[at] * _size_of(group_name)
     gathered = A.new_empty(_with(A.shape, at, rows, A.shape[-1])) if return_A else A.new_empty(0)
     return gathered, [A.new_empty(_with(A.shape, at, rows, B.shape[1])) for B in Bs]
 
 
-def fused_matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
+def fused_matmul_reduce_scatter(
+    A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str
+) -> torch.Tensor:
     """The sum over ranks of A @ B, of which each rank gets its part along scatter_dim. Every rank calls it.
 
     A: [..., K], contiguous, bfloat16 or float16; along scatter_dim a multiple of the ranks
     B: [K, N], the transpose of a contiguous matrix
     reduce_op: "sum"; terms are added in fp32
     """
-    return torch.ops.farwarp.symm_mem_matmul_reduce_scatter(A, B, reduce_op, scatter_dim, group_name)
+    result: torch.Tensor = torch.ops.farwarp.symm_mem_matmul_reduce_scatter(A, B, reduce_op, scatter_dim, group_name)
+    return result
 
 
-def _matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
+def _matmul_reduce_scatter(
+    A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str
+) -> torch.Tensor:
     _check_sum(reduce_op)
     at = _check_dimension("scatter_dim", scatter_dim, A)
     group = _group(group_name)
     size = group.world.size
     if A.shape[at] % size != 0:
-        raise InvalidArgumentError(f"A has shape {tuple(A.shape)}; allowed in dimension {at}: a multiple of {size}, the ranks")
+        raise InvalidArgumentError(
+            f"A has shape {tuple(A.shape)}; allowed in dimension {at}: a multiple of {size}, the ranks"
+        )
     x, w = _rows(A), _weight("B", B, A.shape[-1])
     with _of_tensors(A=A, B=B):
         product = group.operator(GemmReduceScatter, x.shape[0], w.shape[0], x.shape[1] * size, dtype=name_of(A.dtype))
-    return in_torch(product(x, w)).view(_with(A.shape, at, A.shape[at] // size, w.shape[0]))
+    result: torch.Tensor = in_torch(product(x, w)).view(_with(A.shape, at, A.shape[at] // size, w.shape[0]))
+    return result
 
 
-def _fake_matmul_reduce_scatter(A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str) -> torch.Tensor:
+def _fake_matmul_reduce_scatter(
+    A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str
+) -> torch.Tensor:
     at = _check_dimension("scatter_dim", scatter_dim, A)
     return A.new_empty(_with(A.shape, at, A.shape[at] // _size_of(group_name), B.shape[1]))
 
@@ -276,7 +302,8 @@ def one_shot_all_reduce(input: torch.Tensor, reduce_op: str, group_name: str) ->
     input: contiguous, of any shape, bfloat16, float16 or float32
     reduce_op: "sum"; terms are added in fp32 in the order of the ranks: the same bits on all
     """
-    return torch.ops.farwarp.symm_mem_all_reduce(input, reduce_op, group_name, "one_shot")
+    result: torch.Tensor = torch.ops.farwarp.symm_mem_all_reduce(input, reduce_op, group_name, "one_shot")
+    return result
 
 
 def one_shot_all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, out: torch.Tensor) -> torch.Tensor:
@@ -303,14 +330,17 @@ def _reducer(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: st
     if algorithm == "one_shot" and group.world.size > 1:
         most = _MOST_ONE_SHOT_BYTES // input.element_size()
     if count > most:
-        raise InvalidArgumentError(f"input has {count} elements of {name_of(input.dtype)}; allowed: up to {most} for {algorithm}_all_reduce")
+        raise InvalidArgumentError(
+            f"input has {count} elements of {name_of(input.dtype)}; allowed: up to {most} for {algorithm}_all_reduce"
+        )
     elements = max(_LEAST_ELEMENTS, 1 << (count - 1).bit_length() if count else 0)
     with _of_tensors(input=input):
         return group.operator(AllReduce, elements, dtype=name_of(input.dtype), mode=algorithm)
 
 
 def _all_reduce(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> torch.Tensor:
-    return in_torch(_reducer(input, reduce_op, group_name, algorithm)(input))
+    result: torch.Tensor = in_torch(_reducer(input, reduce_op, group_name, algorithm)(input))
+    return result
 
 
 def _all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str, out: torch.Tensor) -> None:
@@ -341,6 +371,8 @@ define(
     _matmul_reduce_scatter,
     _fake_matmul_reduce_scatter,
 )
-define(f"symm_mem_all_reduce(Tensor input, {_REDUCE}) -> Tensor", _all_reduce, lambda input, *_: torch.empty_like(input))
+define(
+    f"symm_mem_all_reduce(Tensor input, {_REDUCE}) -> Tensor", _all_reduce, lambda input, *_: torch.empty_like(input)
+)
 define(f"symm_mem_all_reduce_out(Tensor input, {_REDUCE}, Tensor(a!) out) -> ()", _all_reduce_out, _nothing)
 define(f"symm_mem_all_reduce_(Tensor(a!) input, {_REDUCE}) -> ()", _all_reduce_in_place, _nothing)

@@ -42,12 +42,14 @@ import torch
 
 from .all_reduce import AllReduce
 from .array import Array
-from .attention import Attention, FlashDecode
+from .attention import Attention
 from .dtypes import torch_type
 from .errors import InvalidArgumentError, MisuseError
+from .flash_decode import FlashDecode
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
+from .tensors import TensorSpec
 
 __all__ = ["register"]
 
@@ -74,13 +76,15 @@ def register(operator: Operator, name: str | None = None) -> str:
     """
     form = _form_of(operator)
     if name is None:
-        name = operator._torch_name or f"{type(operator).__name__}.{next(_numbers)}"
+        name = operator.torch_name or f"{type(operator).__name__}.{next(_numbers)}"
     holder = _named.get(name)
     other = holder.operator() if holder is not None else None
-    if other is not None and other is not operator and other._handle is not None:
-        raise InvalidArgumentError(f"name is {name!r}, which a {type(other).__name__} has; allowed: a name of no open operator")
-    operator._open_handle()
-    operator._torch_name = name
+    if other is not None and other is not operator and other.handle is not None:
+        raise InvalidArgumentError(
+            f"name is {name!r}, which a {type(other).__name__} has; allowed: a name of no open operator"
+        )
+    operator.open_handle()
+    operator.torch_name = name
     _named[name] = _Named(weakref.ref(operator, functools.partial(_forget, name)), form)
     return name
 
@@ -121,16 +125,22 @@ def _form_of(operator: Any) -> str:
     for kind, form in _BY_CLASS:
         if isinstance(operator, kind):
             return form(operator)
-    raise InvalidArgumentError(f"operator is a {type(operator).__name__}; allowed: {', '.join(kind.__name__ for kind, _ in _BY_CLASS)}")
+    raise InvalidArgumentError(
+        f"operator is a {type(operator).__name__}; allowed: {', '.join(kind.__name__ for kind, _ in _BY_CLASS)}"
+    )
 
 
 def _find(op: str, forms: tuple[str, ...]) -> Any:
     named = _named.get(op)
     operator = None if named is None else named.operator()
     if named is None or operator is None:
-        raise MisuseError(f"op is {op!r}, which no operator has; allowed: a name that register() gave, of an operator that is open")
-    if operator._handle is None:
-        raise MisuseError(f"op is {op!r}, a {type(operator).__name__} that is closed; allowed: an operator that is open")
+        raise MisuseError(
+            f"op is {op!r}, which no operator has; allowed: a name that register() gave, of an operator that is open"
+        )
+    if operator.handle is None:
+        raise MisuseError(
+            f"op is {op!r}, a {type(operator).__name__} that is closed; allowed: an operator that is open"
+        )
     if named.form not in forms:
         allowed = " or ".join(_FORMS[form] for form in forms)
         raise InvalidArgumentError(f"op is {op!r}, {_FORMS[named.form]}; allowed: {allowed}")
@@ -143,13 +153,33 @@ Results = Any  # of a call: a tensor or several, torch's or farwarp's
 
 
 def _attention(
-    operator: Attention, q: Any, k: Any, v: Any, sinks: Any, starts: Any, key_starts: Any, counts: Any, table: Any, **to: Any
+    operator: Attention,
+    q: Any,
+    k: Any,
+    v: Any,
+    sinks: Any,
+    starts: Any,
+    key_starts: Any,
+    counts: Any,
+    table: Any,
+    **to: Any,
 ) -> Results:
-    return operator(q, k, v, sinks=sinks, query_starts=starts, key_starts=key_starts, key_counts=counts, block_table=table, **to)
+    return operator(
+        q, k, v, sinks=sinks, query_starts=starts, key_starts=key_starts, key_counts=counts, block_table=table, **to
+    )
 
 
 def _decode(
-    operator: FlashDecode, q: Any, k: Any, v: Any, table: Any, lengths: Any, k_scale: Any, v_scale: Any, sinks: Any, **to: Any
+    operator: FlashDecode,
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    lengths: Any,
+    k_scale: Any,
+    v_scale: Any,
+    sinks: Any,
+    **to: Any,
 ) -> Results:
     return operator(q, k, v, table, lengths, k_scale=k_scale, v_scale=v_scale, sinks=sinks, **to)
 
@@ -161,8 +191,10 @@ def _dispatch(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, count: 
 
 
 def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any) -> Results:
-    if indices.shape[0] != operator._tokens:
-        raise InvalidArgumentError(f"indices has {indices.shape[0]} rows; allowed: {operator._tokens}, those of the dispatch")
+    if indices.shape[0] != operator.tokens:
+        raise InvalidArgumentError(
+            f"indices has {indices.shape[0]} rows; allowed: {operator.tokens}, those of the dispatch"
+        )
     return operator.combine(y, **to)
 
 
@@ -170,13 +202,14 @@ def _fused(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, table: Any
     return operator.fused(x, indices, weights, expert_table=table, count=count, **to)
 
 
-def _fixed(operator: Any, *_inputs: Any) -> tuple:
-    return operator._results()
+def _fixed(operator: Any, *_inputs: Any) -> tuple[TensorSpec, ...]:
+    specs: tuple[TensorSpec, ...] = operator.result_specs()
+    return specs
 
 
-def _rows_of(tensor: int) -> Callable[..., tuple]:
+def _rows_of(tensor: int) -> Callable[..., tuple[TensorSpec, ...]]:
     """A result of [rows of an input, hidden]."""
-    return lambda operator, *inputs: (((inputs[tensor].shape[0], operator.hidden), operator.dtype),)
+    return lambda operator, *inputs: (TensorSpec((inputs[tensor].shape[0], operator.hidden), operator.dtype),)
 
 
 class _Op(NamedTuple):
@@ -185,7 +218,7 @@ class _Op(NamedTuple):
     inputs: str  # of its schema
     outputs: str  # names of the results
     call: Callable[..., Results]  # (operator, inputs..., results by name if they are given)
-    results: Callable[..., tuple] = _fixed  # (operator, inputs...) -> shape and type of each
+    results: Callable[..., tuple[TensorSpec, ...]] = _fixed  # (operator, inputs...) -> shape and type of each
 
 
 _PRODUCT = "Tensor x, Tensor w, Tensor? bias=None"
@@ -202,22 +235,38 @@ _OPS = (
     _Op("ag_gemm_x", ("ag_gemm_x",), _PRODUCT, "out all_x", AllGatherGemm.__call__),
     _Op("gemm_rs", ("gemm_rs",), _PRODUCT, "out", GemmReduceScatter.__call__),
     _Op("gemm_ar", ("gemm_ar",), _PRODUCT, "out", GemmAllReduce.__call__),
-    _Op("all_reduce", ("all_reduce",), "Tensor x", "out", AllReduce.__call__, AllReduce._results),
+    _Op("all_reduce", ("all_reduce",), "Tensor x", "out", AllReduce.__call__, AllReduce.result_specs),
     _Op("attention", ("attention",), _ATTENTION, "out", _attention),
     _Op("attention_lse", ("attention_lse",), _ATTENTION, "out lse", _attention),
     _Op("flash_decode", ("flash_decode",), _DECODE, "out", _decode),
     _Op("flash_decode_lse", ("flash_decode_lse",), _DECODE, "out lse", _decode),
-    _Op("moe_dispatch", ("moe",), f"{_TOKENS}, Tensor? count=None", _RECEIVED, _dispatch, lambda moe, *_: moe._received_results()),
+    _Op(
+        "moe_dispatch",
+        ("moe",),
+        f"{_TOKENS}, Tensor? count=None",
+        _RECEIVED,
+        _dispatch,
+        lambda moe, *_: moe.received_specs(),
+    ),
     _Op(
         "moe_dispatch_fp8",
         ("moe_fp8",),
         f"{_TOKENS}, Tensor? count=None",
         f"{_RECEIVED} scales",
         _dispatch,
-        lambda moe, *_: moe._received_results(),
+        lambda moe, *_: moe.received_specs(),
     ),
-    _Op("moe_combine", ("moe", "moe_fp8"), "Tensor y, Tensor indices, Tensor? count=None", "out", _combine, _rows_of(1)),
-    _Op("moe_fused", ("moe", "moe_fp8"), f"{_TOKENS}, Tensor? expert_table=None, Tensor? count=None", "out", _fused, _rows_of(0)),
+    _Op(
+        "moe_combine", ("moe", "moe_fp8"), "Tensor y, Tensor indices, Tensor? count=None", "out", _combine, _rows_of(1)
+    ),
+    _Op(
+        "moe_fused",
+        ("moe", "moe_fp8"),
+        f"{_TOKENS}, Tensor? expert_table=None, Tensor? count=None",
+        "out",
+        _fused,
+        _rows_of(0),
+    ),
 )
 
 
@@ -247,12 +296,18 @@ def copy_to(outputs: dict[str, torch.Tensor], results: Results) -> None:
         output.copy_(array.torch())
 
 
-def check_apart(inputs: dict[str, torch.Tensor | None], outputs: dict[str, torch.Tensor], in_place: bool = False) -> None:
+def check_apart(
+    inputs: dict[str, torch.Tensor | None], outputs: dict[str, torch.Tensor], in_place: bool = False
+) -> None:
     """On the emulator, where calls get copies, what the library refuses on GPUs: an output over another tensor of the call.
     in_place: the output may be the input itself."""
 
     def span(tensor: torch.Tensor) -> tuple[int, int]:
-        size = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride())) + 1 if tensor.numel() else 0
+        size = (
+            sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride())) + 1
+            if tensor.numel()
+            else 0
+        )
         return tensor.data_ptr(), size * tensor.element_size()
 
     seen = {name: span(tensor) for name, tensor in inputs.items() if tensor is not None}
@@ -261,7 +316,9 @@ def check_apart(inputs: dict[str, torch.Tensor | None], outputs: dict[str, torch
         for other, (first, bytes_of_other) in seen.items():
             same = in_place and (begin, size) == (first, bytes_of_other)
             if size and bytes_of_other and begin < first + bytes_of_other and first < begin + size and not same:
-                raise InvalidArgumentError(f"{name} overlaps {other}; allowed: memory that no other tensor of the call has")
+                raise InvalidArgumentError(
+                    f"{name} overlaps {other}; allowed: memory that no other tensor of the call has"
+                )
         seen[name] = (begin, size)
 
 
@@ -296,7 +353,8 @@ def _out(op: _Op) -> Callable[..., None]:
 def _fake(op: _Op) -> Callable[..., Any]:
     def fake(name: str, *inputs: Any) -> Any:
         made = tuple(
-            inputs[0].new_empty(tuple(shape), dtype=torch_type(dtype)) for shape, dtype in op.results(_find(name, op.forms), *inputs)
+            inputs[0].new_empty(tuple(shape), dtype=torch_type(dtype))
+            for shape, dtype in op.results(_find(name, op.forms), *inputs)
         )
         return made if len(made) > 1 else made[0]
 
@@ -310,7 +368,7 @@ def _fake_out(op: _Op) -> Callable[..., None]:
     return fake
 
 
-def define(schema: str, kernel: Callable, fake: Callable) -> None:
+def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
     """An operator of torch.ops.farwarp."""
     name = schema[: schema.index("(")]
     strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)

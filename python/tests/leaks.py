@@ -46,6 +46,6 @@ def cycles(world, count):
             if number % 50 == 0:
                 with farwarp.AllReduce(world, 8) as sums:
                     sums(world.zeros((8,), "bfloat16")).numpy()
-    assert not world._operators
+    assert not world.operators
     world.synchronize()
-    assert not world._sizes
+    assert not world.memory

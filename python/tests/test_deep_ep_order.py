@@ -23,14 +23,17 @@ class Event:
 
 
 class World:
-    """Of a GPU; torch's current stream is `current`, 0 the default one."""
+    """Of a GPU, and its streams; torch's current stream is `current`, 0 the default one."""
 
-    emulated = False
+    emulated, device = False, 1
 
     def __init__(self):
-        self.current, self.capturing, self.log = 0, False, []
+        self.current, self.capturing, self.log, self.streams = 0, False, [], self
 
-    def _stream_of(self, stream):
+    def is_capturing(self):
+        return self.capturing
+
+    def handle_of(self, stream):
         return (self.current if stream is None else stream.cuda_stream) or None
 
 
@@ -39,10 +42,8 @@ def world(monkeypatch):
     world = World()
     cuda = types.SimpleNamespace(
         Event=Event,
-        current_stream=lambda: Stream(world.log, world.current),
-        default_stream=lambda: Stream(world.log, 0),
-        ExternalStream=lambda handle: Stream(world.log, handle),
-        is_current_stream_capturing=lambda: world.capturing,
+        default_stream=lambda device: Stream(world.log, 0),
+        ExternalStream=lambda handle, device: Stream(world.log, handle),
     )
     monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(cuda=cuda))
     return world
@@ -52,8 +53,8 @@ def call(order, world, current=None, stream=None):
     if current is not None:
         world.current = current
     order.before(stream)
-    world.log.append(("call", world._stream_of(stream)))
-    order.after(stream)
+    world.log.append(("call", world.streams.handle_of(stream)))
+    order.after()
 
 
 def test_one_stream_needs_no_events(world):

@@ -121,7 +121,7 @@ def test_threads_create_and_close_operators():
 
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(work, range(4)))
-        assert not world._operators
+        assert not world.operators
 
     alone(body)
 
@@ -156,9 +156,9 @@ def test_released_memory_that_a_copy_still_uses():
     def body(world):
         pointer, host = ctypes.c_void_p(), np.ones(1 << 20, np.uint8)
         for _ in range(20):
-            assert _c.lib.allocate(world._handle, host.nbytes, ctypes.addressof(pointer)) == 0
-            assert _c.lib.copy_in(world._handle, pointer, host.ctypes.data, host.nbytes, None) == 0
-            _c.lib.release(world._handle, pointer)
+            assert _c.lib.allocate(world.handle, host.nbytes, ctypes.addressof(pointer)) == 0
+            assert _c.lib.copy_in(world.handle, pointer, host.ctypes.data, host.nbytes, None) == 0
+            _c.lib.release(world.handle, pointer)
 
     alone(body)
 

@@ -24,7 +24,7 @@ def test_operators_are_created_and_closed_without_growth():
         for _ in range(count):
             with farwarp.GemmAllReduce(world, 8, 16, 64 * world.size, dtype="float16") as product:
                 product(X, W)
-        assert not world._operators and not world._sizes
+        assert not world.operators and not world.memory
         return resident_bytes()
 
     def measure(world):
@@ -39,7 +39,7 @@ def test_arrays_that_no_call_uses_are_freed():
     def body(world):
         for _ in range(1000):
             world.empty((1 << 20,), "uint8")
-        return len(world._sizes)
+        return len(world.memory)
 
     assert farwarp.run(body, ranks=1)[0] <= 257
 
@@ -83,14 +83,14 @@ def test_a_world_that_ends_by_an_exception_frees_its_operators():
     def fail(world):
         gemm = farwarp.Gemm(world, 8, 16, 64, dtype="float16")
         gemm(X, W)
-        close = gemm._close
-        gemm._close = lambda: closed.append(gemm) or close()
+        close = gemm.close_handle
+        gemm.close_handle = lambda: closed.append(gemm) or close()
         raise KeyError
 
     with pytest.raises(KeyError):
         farwarp.run(fail, ranks=2)
     assert len(closed) == 2
-    assert all(gemm._handle is None and gemm.world._handle is None and not gemm.world._operators for gemm in closed)
+    assert all(gemm.handle is None and gemm.world.handle is None and not gemm.world.operators for gemm in closed)
 
 
 def test_world_that_is_not_closed():

@@ -165,7 +165,7 @@ def test_flags(value):
         ):
             with refused(name + message):
                 make()
-        assert not world._operators
+        assert not world.operators
 
     alone(body)
 

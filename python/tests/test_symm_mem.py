@@ -66,7 +66,7 @@ def test_what_is_refused(group):
         (lambda: gather(A.view(2, 4, 64), [w.t()], 1, group), r"gather_dim is 1 for A of shape \(2, 4, 64\)"),
         (
             lambda: gather(A.float(), [w.float().t()], 0, group),
-            r"^A_shard has shape \(8, 64\), Bs has shape \[\(64, 16\)\]: dtype is float32; allowed: bfloat16, float16",
+            r"^A_shard has shape \(8, 64\), Bs has shape \[\(64, 16\)\]: rank \d: dtype is float32; allowed: bfloat16, float16",
         ),
         (lambda: scatter(A[:, :60].contiguous(), w[:, :60].contiguous().t(), "sum", 0, group), r"^A has shape \(8, 60\), B has shape \(60, 16\): "),
         (lambda: symm_mem.two_shot_all_reduce_(torch.empty(2**28 + 1), "sum", group), "input has 268435457 elements of float32; allowed: up to 268435456"),
@@ -100,13 +100,13 @@ def test_operators_are_kept_and_closed(group):
     first = next(iter(operators._kept.values()))[0]
     operators._captured.add(next(iter(operators)))  # as a CUDA graph has it
     symm_mem.fused_matmul_reduce_scatter(numbers(40, 64), w.t(), "sum", 0, group)
-    assert [key[1][0] for key in operators] == [24, 32, 40] and first._handle is not None
+    assert [key[1][0] for key in operators] == [24, 32, 40] and first.handle is not None
     for size in (1, 3, 4096, 4097):
         x = numbers(size)
         assert torch.equal(symm_mem.one_shot_all_reduce(x, "sum", group), x)
     assert [key[1][0] for key in operators if key[0] is farwarp.AllReduce] == [4096, 8192]
     symm_mem.close(group)
-    assert first._handle is None and not operators
+    assert first.handle is None and not operators
     symm_mem.close(group)
 
 

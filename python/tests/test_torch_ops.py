@@ -190,7 +190,7 @@ def test_names():
         return name
 
     name = alone(names)
-    assert name not in torch_ops._named or torch_ops._named[name].operator() is None or torch_ops._named[name].operator()._handle is None
+    assert name not in torch_ops._named or torch_ops._named[name].operator() is None or torch_ops._named[name].operator().handle is None
 
 
 def test_names_are_forgotten():

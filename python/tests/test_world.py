@@ -99,8 +99,8 @@ def test_dropped_arrays_wait_for_the_device():
         total = world.zeros((8, 64), "float16")
         for i in range(300):
             gemm(np.full((8, 64), i % 3, np.float16), np.ones((64, 64), np.float16), out=total)
-        most = len(world._sizes)
-        return total.numpy().max(), most, len(world._sizes)
+        most = len(world.memory)
+        return total.numpy().max(), most, len(world.memory)
 
     result, most, afterwards = alone(call)
     assert result == 64 * (299 % 3)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from .buffer import Buffer
 from .config import Config
@@ -34,7 +35,7 @@ def install() -> None:
         raise ImportError(f"deep_ep is {found!r} in this process already; allowed: install() before its first import")
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name == "topk_idx_t":  # the type of top-k indices that programs should make
         import torch
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..world import choose_target
-from .normal import SHAPES, Shape, heap_bytes
+from ..targets import choose_target
+from .normal_call import SHAPES, Shape, heap_bytes
 
 
 class Config:

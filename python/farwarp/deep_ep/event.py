@@ -37,13 +37,15 @@ class EventOverlap:
     In a `with` statement the current stream waits at the end of the block.
     """
 
-    def __init__(self, event: EventHandle | None = None, extra_tensors: tuple | None = None) -> None:
+    def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[Any, ...] | None = None) -> None:
         self.event = event
         self.extra_tensors = extra_tensors
 
     def current_stream_wait(self) -> None:
         """The current stream waits for the event. AssertionError if there is none, as DeepEP has it."""
-        assert self.event is not None, "the call was made without async_finish; allowed: after a call with async_finish=True"
+        assert self.event is not None, (
+            "the call was made without async_finish; allowed: after a call with async_finish=True"
+        )
         self.event.current_stream_wait()
 
     def __enter__(self) -> EventOverlap:

@@ -5,14 +5,15 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, Callable, NamedTuple, Sequence
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 
 from .. import dtypes
 from ..array import Array
-from ..call import is_torch
 from ..errors import InvalidArgumentError
+from ..tensors import is_torch
 from ..world import World
 
 FP8 = "fp8"  # among names of types: e4m3, of the device's kind
@@ -48,7 +49,7 @@ class DeviceMemory:
         self._device = self._torch.device("cuda", world.device)
         self._types = {FP8: getattr(self._torch, fp8_type(world))}
         self._types |= {name: getattr(self._torch, name) for name in dtypes.CODES if hasattr(self._torch, name)}
-        self._makers: dict[tuple, Callable[[], Result]] = {}
+        self._makers: dict[tuple[tuple[int, ...], str], Callable[[], Result]] = {}
 
     def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Result]:
         """What makes tensors of that form. columns: the last two dimensions lie column by column."""
@@ -126,14 +127,18 @@ class HostMemory:
             array = Array(self._world, *device)
             if self._torch is None:
                 return Result(array, np.empty((experts, groups, rows), dtype).transpose(0, 2, 1))
-            return Result(array, self._torch.empty((experts, groups, rows), dtype=getattr(self._torch, dtype)).transpose(1, 2))
+            return Result(
+                array, self._torch.empty((experts, groups, rows), dtype=getattr(self._torch, dtype)).transpose(1, 2)
+            )
 
         return make
 
     def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Result:
         found = dtypes.name_of(given.dtype)
         if tuple(given.shape) != tuple(shape) or found != dtype:
-            raise InvalidArgumentError(f"{name} is {found} of shape {tuple(given.shape)}; allowed: {dtype} of shape {tuple(shape)}")
+            raise InvalidArgumentError(
+                f"{name} is {found} of shape {tuple(given.shape)}; allowed: {dtype} of shape {tuple(shape)}"
+            )
         return Result(Array(self._world, shape, dtype), given)
 
     def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
@@ -163,7 +168,7 @@ class HostMemory:
                 bits[...] = array.numpy().reshape(bits.shape)
 
 
-def _numpy_type(name: str) -> np.dtype:
+def _numpy_type(name: str) -> np.dtype[Any]:
     """bfloat16 without ml_dtypes: float32, as Array.numpy() has it; e4m3 without: bytes."""
     if dtypes.ml_dtypes is None:
         name = "float32" if name == "bfloat16" else "uint8" if name.startswith("float8") else name

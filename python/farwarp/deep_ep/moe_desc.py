@@ -8,7 +8,7 @@ from typing import Any
 from .. import _c
 from ..descriptor import given, new_desc
 from ..errors import check
-from ..world import TARGETS
+from ..targets import TARGETS
 
 
 def descriptor(shape: Any, **more: Any) -> ctypes.Structure:

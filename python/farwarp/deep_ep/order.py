@@ -7,7 +7,6 @@ from typing import Any
 
 from ..world import World
 
-
 _MOST_STREAMS = 64
 
 
@@ -20,20 +19,20 @@ class Order:
     """
 
     def __init__(self, world: World) -> None:
-        self._world = world
+        self._streams = world.streams
         self._last: tuple[int | None, bool] | None = None  # stream of the last call, and whether it was captured
-        self._streams: dict[int | None, Any] = {}
+        self._objects: dict[int | None, Any] = {}  # torch's, of streams
         self._event: Any = None  # after the last call, from the first change of streams on
 
     def before(self, stream: Any) -> None:
         """Before the launches of a call on `stream`; None: the current stream."""
-        if self._world.emulated:
+        if self._streams.emulated:
             return
-        raw = self._world._stream_of(stream)
+        raw = self._streams.handle_of(stream)
         if self._event is None and (self._last is None or self._last[0] == raw):
             self._last = (raw, False)
             return
-        capturing = self._world.is_capturing()  # a `stream` that is given has joined the current one
+        capturing = self._streams.is_capturing()  # a `stream` that is given has joined the current one
         if self._event is None:
             self._event = sys.modules["torch"].cuda.Event()
             if not capturing:
@@ -49,10 +48,12 @@ class Order:
 
     def _stream(self, raw: int | None) -> Any:
         """torch's object of a stream; to make one takes longer than to record an event."""
-        stream = self._streams.get(raw)
+        stream = self._objects.get(raw)
         if stream is None:
-            if len(self._streams) == _MOST_STREAMS:
-                self._streams.clear()
-            cuda, device = sys.modules["torch"].cuda, self._world.device
-            stream = self._streams[raw] = cuda.default_stream(device) if raw is None else cuda.ExternalStream(raw, device)
+            if len(self._objects) == _MOST_STREAMS:
+                self._objects.clear()
+            cuda, device = sys.modules["torch"].cuda, self._streams.device
+            stream = self._objects[raw] = (
+                cuda.default_stream(device) if raw is None else cuda.ExternalStream(raw, device)
+            )
         return stream

@@ -3,56 +3,61 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable
+from typing import Any
 
 from .. import dtypes
-from ..call import is_torch
 from ..errors import InvalidArgumentError, UnavailableError
-from ..operator_cache import OperatorCache
-from ..world import World
+from .base import BufferBase, Given
 from .config import Config
 from .event import EventOverlap
-from .memory import DeviceMemory, HostMemory, fp8_type
-from .normal import (
-    SHAPES,
-    NormalCall,
-    NormalOperator,
-    Routing,
-    Shape,
-    layout,
-    most_tokens,
-    on,
-    pack,
-    packed_elements,
-    routing_of_ranks,
-    unpack,
-)
+from .memory import HostMemory, fp8_type
+from .normal_call import SHAPES, NormalCall, NormalOperator, Routing, Shape, most_tokens, on
+from .normal_tensors import check_routing, check_x, layout, pack, packed_elements, routing_of_ranks, unpack
 
 
-class NormalMode:
+class NormalMethods(BufferBase):
     """What a Buffer has for many tokens: each row crosses once to each rank of its experts, and lies there once."""
-
-    _world: World
-    _memory: DeviceMemory | None
-    _operators: OperatorCache
-    _enqueue: Callable[..., None]
-    _run: Callable[..., EventOverlap]
-    group_size: int
-    num_nvl_bytes: int
-    num_sms: int
 
     def get_dispatch_layout(
         self,
-        topk_idx: Any,
+        topk_idx: Given,
         num_experts: int,
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, None, Any, Any, EventOverlap]:
-        """Where tokens go. topk_idx [tokens, top-k] int64 or int32; -1: no expert.
+    ) -> tuple[Given, None, Given, Given, EventOverlap]:
+        """Where tokens go. Local.
 
-        Returns (num_tokens_per_rank int32 [ranks], None, num_tokens_per_expert int32 [num_experts], is_token_in_rank bool [tokens,
-        ranks], event).
+        Parameters
+        ----------
+        topk_idx : tensor [tokens, top-k] int64 or int32
+            The tokens' experts; -1: none.
+        num_experts : int
+            Of all ranks.
+        previous_event : EventOverlap, optional
+            The call comes after it, instead of what the current stream has been given.
+        async_finish : bool
+            The call runs on the communication stream.
+        allocate_on_comm_stream : bool
+            Without effect.
+
+        Returns
+        -------
+        num_tokens_per_rank : tensor [ranks] int32
+            Tokens that go to each rank.
+        num_tokens_per_rdma_rank : None
+            There is one machine.
+        num_tokens_per_expert : tensor [num_experts] int32
+            Tokens that go to each expert.
+        is_token_in_rank : tensor [tokens, ranks] bool
+            Whether a token goes there.
+        event : EventOverlap
+            The end of the call, with async_finish.
+
+        Raises
+        ------
+        InvalidArgumentError
+            num_experts is no multiple of the ranks.
         """
         if num_experts <= 0 or num_experts % self.group_size != 0:
             raise InvalidArgumentError(
@@ -70,46 +75,84 @@ class NormalMode:
 
     def dispatch(
         self,
-        x: Any,
+        x: Given | tuple[Given, Given],
         handle: NormalCall | None = None,
-        num_tokens_per_rank: Any = None,
-        num_tokens_per_rdma_rank: Any = None,
-        is_token_in_rank: Any = None,
-        num_tokens_per_expert: Any = None,
-        topk_idx: Any = None,
-        topk_weights: Any = None,
+        num_tokens_per_rank: Given | None = None,
+        num_tokens_per_rdma_rank: None = None,
+        is_token_in_rank: Given | None = None,
+        num_tokens_per_expert: Given | None = None,
+        topk_idx: Given | None = None,
+        topk_weights: Given | None = None,
         expert_alignment: int = 1,
         num_worst_tokens: int = 0,
         config: Config | None = None,
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, Any, Any, list[int] | None, NormalCall, EventOverlap]:
-        """Sends tokens to the ranks of their experts.
+    ) -> tuple[
+        Given | tuple[Given, Given], Given | None, Given | None, list[int] | None, NormalCall | None, EventOverlap
+    ]:
+        """Send tokens to the ranks of their experts. Every rank calls it; the first call of a shape waits.
 
-        x: [tokens, hidden] bfloat16, or (numbers, scales): [tokens, hidden] float8_e4m3fn and [tokens, groups] float32, which are copied
-            into rows of bytes before, and out of them after.
-        handle: of an earlier dispatch, of bf16 or fp8 as now: its tokens' rows take the same ways; then nothing of what follows but
-            num_worst_tokens, config and streams is given. The host waits for nothing.
-        topk_idx [tokens, top-k] int64 or int32, -1: no expert; topk_weights [tokens, top-k] float32. Both or none. They must not change as long as
-            the handle is used.
-        is_token_in_rank bool [tokens, ranks]: where tokens go, without topk_idx. With topk_idx that says it.
-        num_tokens_per_expert int32: its length is the number of experts; without topk_idx the owners are told these numbers.
-        num_tokens_per_rank: not read.
-        expert_alignment: the counts that are returned are rounded up to multiples of it.
-        num_worst_tokens: room for so many rows, and the host waits for nothing, as CUDA graphs need it. 0: the host waits for the counts.
-        config: its num_sms is the multiprocessors of the call; without it Buffer.num_sms.
+        Parameters
+        ----------
+        x : tensor [tokens, hidden] bfloat16, or (numbers, scales)
+            The latter [tokens, hidden] float8_e4m3fn and [tokens, groups] float32, which are copied into rows of bytes
+            before, and out of them after.
+        handle : NormalCall, optional
+            Of an earlier dispatch, of bf16 or fp8 as now: its tokens' rows take the same ways; then nothing of what
+            follows but num_worst_tokens, config and streams is given. The host waits for nothing.
+        num_tokens_per_rank, num_tokens_per_rdma_rank
+            The first is not read, the second is None.
+        is_token_in_rank : tensor [tokens, ranks] bool, optional
+            Where tokens go, without topk_idx. With topk_idx that says it.
+        num_tokens_per_expert : tensor int32
+            Its length is the number of experts; without topk_idx the owners are told these numbers.
+        topk_idx : tensor [tokens, top-k] int64 or int32, optional
+            The tokens' experts; -1: none. It must not change as long as the handle is used, nor must topk_weights.
+        topk_weights : tensor [tokens, top-k] float32, optional
+            Given with topk_idx.
+        expert_alignment : int
+            The counts that are returned are rounded up to multiples of it.
+        num_worst_tokens : int
+            Room for so many rows, and the host waits for nothing, as CUDA graphs need it. 0: the host waits for the
+            counts.
+        config : Config, optional
+            Its num_sms is the multiprocessors of the call. None: Buffer.num_sms.
+        previous_event, async_finish, allocate_on_comm_stream
+            As of get_dispatch_layout().
 
-        Returns (recv_x, recv_topk_idx, recv_topk_weights, num_recv_tokens_per_expert_list, handle, event): rows by source rank and token.
-        recv_topk_idx: this rank's experts from 0, -1 for others and in rows beyond the last; recv_topk_weights 0 there; None both without
-        topk_idx. The list is empty with num_worst_tokens. With `handle` all but recv_x and event are None.
+        Returns
+        -------
+        recv_x : tensor or (numbers, scales)
+            Like x: rows by source rank and token.
+        recv_topk_idx : tensor [rows, top-k] or None
+            This rank's experts from 0, -1 for others and in rows beyond the last; None without topk_idx.
+        recv_topk_weights : tensor [rows, top-k] float32 or None
+            0 where recv_topk_idx is -1.
+        num_recv_tokens_per_expert_list : list of int or None
+            Empty with num_worst_tokens.
+        handle : NormalCall or None
+            For combine() and dispatch(). With `handle` all but recv_x and event are None.
+        event : EventOverlap
+            The end of the call, with async_finish.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape or type, or the handle, is not allowed, or num_nvl_bytes has no room for so many tokens.
+        MisuseError
+            A first call of a shape is captured in a CUDA graph.
+        UnavailableError
+            An option is not here.
         """
         method = "dispatch"
         if num_tokens_per_rdma_rank is not None:
-            raise UnavailableError(f"{method}: num_tokens_per_rdma_rank is given, but there is one machine; allowed: None")
-        fp8 = isinstance(x, tuple)
-        rows = x[0] if fp8 else x
-        _check_x(method, x)
+            raise UnavailableError(
+                f"{method}: num_tokens_per_rdma_rank is given, but there is one machine; allowed: None"
+            )
+        rows, scales = x if isinstance(x, tuple) else (x, None)
+        check_x(method, x)
         memory = self._memory or HostMemory(self._world, rows)
         if handle is None:
             call, operator, sent = self._new_call(
@@ -122,19 +165,19 @@ class NormalMode:
 
         def work(stream: Any) -> None:
             with on(stream):
-                packed = pack(*x) if fp8 else x
+                packed = rows if scales is None else pack(rows, scales)
             packed = memory.input(packed, "bfloat16")
             if room > 0 or handle is not None:
                 call.dispatch(operator, packed, room, stream)
             else:
                 call.dispatch_counted(operator, packed, stream)
             given = call.recv_x.given  # type: ignore[union-attr]
-            if fp8:
-                with on(stream):
-                    delivered.append(unpack(given, call.shape.hidden, x[1].shape[1], rows.dtype))
-                _used_here(delivered[0], stream)
-            else:
+            if scales is None:
                 delivered.append(given)
+            else:
+                with on(stream):
+                    delivered.append(unpack(given, call.shape.hidden, scales.shape[1], rows.dtype))
+                _used_here(delivered[0], stream)
 
         event = self._run(work, async_finish, (x, sent, call), previous_event)
         if handle is not None:
@@ -147,7 +190,15 @@ class NormalMode:
         return delivered[0], recv_topk_idx, recv_topk_weights, counts, call, event
 
     def _new_call(
-        self, method: str, memory: Any, x: Any, topk_idx: Any, topk_weights: Any, in_rank: Any, per_expert: Any, config: Config | None
+        self,
+        method: str,
+        memory: Any,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        in_rank: Any,
+        per_expert: Any,
+        config: Config | None,
     ) -> tuple[NormalCall, NormalOperator, Any]:
         rows = x[0] if isinstance(x, tuple) else x
         if per_expert is None or (topk_idx is None) != (topk_weights is None) or (topk_idx is None and in_rank is None):
@@ -165,7 +216,7 @@ class NormalMode:
                 )
             topk_idx, topk_weights = routing_of_ranks(in_rank, experts)
             counted = memory.input(per_expert, "int32")
-        _check_routing(method, rows, topk_idx, topk_weights)
+        check_routing(method, rows, topk_idx, topk_weights)
         shape = self._shape(x, experts, topk_idx, config)
         operator = self._normal_operator(method, shape, rows.shape[0])
         routing = Routing(memory.input(topk_idx, shape.index_type), memory.input(topk_weights, "float32"), counted)
@@ -176,34 +227,61 @@ class NormalMode:
     ) -> tuple[NormalCall, NormalOperator, Any]:
         self._check_handle(method, handle)
         if topk_idx is not None or topk_weights is not None:
-            raise InvalidArgumentError(f"{method}: handle and topk_idx or topk_weights are given; allowed: the handle alone")
+            raise InvalidArgumentError(
+                f"{method}: handle and topk_idx or topk_weights are given; allowed: the handle alone"
+            )
         rows = x[0] if isinstance(x, tuple) else x
         if rows.shape[0] != handle.tokens:
-            raise InvalidArgumentError(f"{method}: x has {rows.shape[0]} rows; allowed: {handle.tokens}, as the handle's dispatch had")
+            raise InvalidArgumentError(
+                f"{method}: x has {rows.shape[0]} rows; allowed: {handle.tokens}, as the handle's dispatch had"
+            )
         shape = self._with_rows_of(handle.shape, x)
         operator = self._normal_operator(method, shape, handle.tokens)
         return handle.again(operator), operator, None
 
     def combine(
         self,
-        x: Any,
+        x: Given,
         handle: NormalCall,
-        topk_weights: Any = None,
-        bias: Any = None,
+        topk_weights: Given | None = None,
+        bias: None = None,
         config: Config | None = None,
         previous_event: EventOverlap | None = None,
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
-    ) -> tuple[Any, Any, EventOverlap]:
-        """The sum over ranks of what each has made of a token's row.
+    ) -> tuple[Given, Given | None, EventOverlap]:
+        """The sum over ranks of what each has made of a token's row. Every rank calls it.
 
-        x [rows of recv_x, hidden] bfloat16: for each row the sum of its experts' outputs, the weights applied. handle: of a dispatch. One that
-            is not the last dispatch, or that has been combined, costs a launch more.
-        topk_weights [rows of recv_x, top-k] float32: numbers that return to the rows' sources beside the rows, gradients of weights for one.
-        config: not read; the multiprocessors are those of the dispatch.
+        Parameters
+        ----------
+        x : tensor [rows of recv_x, hidden] bfloat16
+            For each row the sum of its experts' outputs, the weights applied.
+        handle : NormalCall
+            Of a dispatch. One that is not the last dispatch, or that has been combined, costs a launch more.
+        topk_weights : tensor [rows of recv_x, top-k] float32, optional
+            Numbers that return to the rows' sources beside the rows, gradients of weights for one.
+        bias : None
+            Not here.
+        config : Config, optional
+            Not read; the multiprocessors are those of the dispatch.
+        previous_event, async_finish, allocate_on_comm_stream
+            As of get_dispatch_layout().
 
-        Returns (combined_x [tokens, hidden] bfloat16, combined_topk_weights [tokens, top-k] float32 or None, event). Rows are added in the order of
-        ranks in fp32, and rounded once; weights are not rounded.
+        Returns
+        -------
+        combined_x : tensor [tokens, hidden] bfloat16
+            Rows are added in the order of ranks in fp32, and rounded once.
+        combined_topk_weights : tensor [tokens, top-k] float32 or None
+            They are not rounded.
+        event : EventOverlap
+            The end of the call, with async_finish.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape or type, or the handle, is not allowed.
+        UnavailableError
+            There is a bias.
         """
         method = "combine"
         if bias is not None:
@@ -230,7 +308,9 @@ class NormalMode:
 
     def _check_handle(self, method: str, handle: Any) -> None:
         if not isinstance(handle, NormalCall) or handle.world is not self._world:
-            raise InvalidArgumentError(f"{method}: handle is {handle!r}; allowed: what dispatch() of this Buffer returned")
+            raise InvalidArgumentError(
+                f"{method}: handle is {handle!r}; allowed: what dispatch() of this Buffer returned"
+            )
 
     def _with_rows_of(self, shape: Shape, x: Any) -> Shape:
         """The shape for rows of x, without max_tokens."""
@@ -259,8 +339,10 @@ class NormalMode:
         return self._with_rows_of(shape, x)
 
     def _normal_operator(self, method: str, shape: Shape, tokens: int) -> NormalOperator:
-        """Collective if there is none for the shape. All ranks create, and close, the same ones, as they make the same
-        calls."""
+        """Collective if there is none for the shape.
+
+        All ranks create, and close, the same ones, as they make the same calls.
+        """
         operator = self._operators.get(shape, lambda: [self._create_normal(method, shape)], shape)[0]
         most = operator.shape.max_tokens
         if tokens > most:
@@ -289,32 +371,3 @@ def _used_here(tensors: Any, stream: Any) -> None:
     if stream is not None:
         for tensor in tensors:
             tensor.record_stream(sys.modules["torch"].cuda.current_stream())
-
-
-def _check_x(method: str, x: Any) -> None:
-    if isinstance(x, tuple):
-        numbers, scales = x
-        fp8 = dtypes.name_of(numbers.dtype).startswith("float8_e4m3") and dtypes.name_of(scales.dtype) == "float32"
-        if not fp8 or len(numbers.shape) != 2 or len(scales.shape) != 2 or scales.shape[0] != numbers.shape[0]:
-            raise InvalidArgumentError(
-                f"{method}: x is ({dtypes.name_of(numbers.dtype)} {tuple(numbers.shape)}, {dtypes.name_of(scales.dtype)} "
-                f"{tuple(scales.shape)}); allowed: (float8_e4m3fn (tokens, hidden), float32 (tokens, groups))"
-            )
-    elif len(x.shape) != 2 or (is_torch(x) and dtypes.name_of(x.dtype) != "bfloat16"):
-        raise InvalidArgumentError(
-            f"{method}: x is {dtypes.name_of(x.dtype)} of shape {tuple(x.shape)}; allowed: bfloat16 of shape (tokens, hidden), or a tuple"
-        )
-
-
-def _check_routing(method: str, rows: Any, topk_idx: Any, topk_weights: Any) -> None:
-    wanted = (rows.shape[0], topk_idx.shape[1]) if len(topk_idx.shape) == 2 else None
-    if wanted is None or tuple(topk_idx.shape) != wanted or dtypes.name_of(topk_idx.dtype) not in ("int32", "int64"):
-        raise InvalidArgumentError(
-            f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; allowed: int64 or int32 of shape "
-            f"({rows.shape[0]}, top-k)"
-        )
-    if tuple(topk_weights.shape) != wanted or dtypes.name_of(topk_weights.dtype) != "float32":
-        raise InvalidArgumentError(
-            f"{method}: topk_weights is {dtypes.name_of(topk_weights.dtype)} of shape {tuple(topk_weights.shape)}; allowed: float32 of shape "
-            f"{wanted}"
-        )

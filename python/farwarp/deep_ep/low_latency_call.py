@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .. import _c
@@ -71,18 +71,23 @@ class LowLatencyOperator(Operator):
     def __init__(self, world: World, shape: Shape) -> None:
         self._open(world, _descriptor(shape))
         self.shape = shape
-        self.local_experts: int = _c.lib.moe_local_experts(self._handle)
+        self.local_experts: int = _c.lib.moe_local_experts(self.handle)
         self.room = shape.max_tokens * world.size
         """rows of an expert"""
         layout = (ctypes.c_int64 * 3)()
-        check(_c.lib.moe_handle_layout(self._handle, *(ctypes.addressof(layout) + 8 * i for i in range(3))))
+        check(_c.lib.moe_handle_layout(self.handle, *(ctypes.addressof(layout) + 8 * i for i in range(3))))
         self.handle_bytes, self.ranges_at, self.tokens_at = layout
         self.pending: LowLatencyCall | None = None  # whose hook is still to come
         self.last: LowLatencyCall | None = None  # the last one that was dispatched
         self.combine_buffer: Result | None = None  # what get_next_low_latency_combine_buffer() has given
         self.offsets: Result | None = None  # which no program sees
-        self._makers: tuple | None = None  # of new_results()
-        sent, received = "x topk_idx topk_weights", "recv_x recv_count offsets scales cumulative_local_expert_recv_stats handle"
+        self._makers: tuple[Callable[[], Result], Callable[[], Result], Callable[[], Result], Any] | None = (
+            None  # of new_results()
+        )
+        sent, received = (
+            "x topk_idx topk_weights",
+            "recv_x recv_count offsets scales cumulative_local_expert_recv_stats handle",
+        )
         self.dispatch = Call(world, "moe_dispatch_kept", sent, received)
         self.dispatch_send = Call(world, "moe_dispatch_send", sent + " count")
         self.dispatch_recv = Call(world, "moe_dispatch_recv_kept", "", received)
@@ -106,23 +111,25 @@ class LowLatencyOperator(Operator):
         rows, counts, kept, scales = self._makers
         return rows(), counts(), kept(), scales()
 
-    def _recovered(self) -> None:
+    def recovered(self) -> None:
         """After World.recover(): halves that are still to come are of no call any more."""
-        check(_c.lib.moe_forget(self._open_handle()))
+        check(_c.lib.moe_forget(self.open_handle()))
         self.pending = self.last = None
 
 
-class LowLatencyCall(Sequence):
+class LowLatencyCall(Sequence[Any]):
     """A call, and the handle that a program is given for it. As DeepEP's handle, a sequence: src_info, layout_range,
     num_max_dispatch_tokens_per_rank, hidden, num_experts."""
 
-    def __init__(self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int, stats: Result | None) -> None:
+    def __init__(
+        self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int, stats: Result | None
+    ) -> None:
         self.shape, self.memory, self.tokens, self.stats = operator.shape, memory, tokens, stats
         self.world = operator.world
         self.phase = Phase.SENT
         self._operator = operator  # that of its outstanding half, or of its dispatch
         self.recv_x, self.recv_count, self.kept, self.scales = operator.new_results(memory)
-        self._inputs: tuple = ()  # what the device still reads
+        self._inputs: tuple[Any, ...] = ()  # what the device still reads
         self._out: Result | None = None
 
     # ---- the handle
@@ -172,7 +179,7 @@ class LowLatencyCall(Sequence):
         self.memory.deliver((self.recv_x, self.recv_count, self.scales, self.stats))
         self.stats = None
 
-    def _received(self) -> tuple:
+    def _received(self) -> tuple[Any, ...]:
         scales = None if self.scales is None else self.scales.device
         stats = None if self.stats is None else self.stats.device
         offsets = self._operator.offsets
@@ -180,11 +187,15 @@ class LowLatencyCall(Sequence):
 
     # ---- combine, as often as wanted
 
-    def combine(self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any) -> None:
+    def combine(
+        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any
+    ) -> None:
         operator.combine.enqueue(operator, (x, topk_idx, weights, self.kept.device, out.device), stream)
         self.memory.deliver((out,))
 
-    def combine_send(self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any) -> None:
+    def combine_send(
+        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any
+    ) -> None:
         keep = operator.combine_send.enqueue(operator, (x, topk_idx, weights, self.kept.device), stream)
         self._inputs, self._out, self.phase = (x, topk_idx, weights, *keep), out, Phase.SUMMING
         self._operator, operator.pending = operator, self
@@ -205,4 +216,6 @@ class LowLatencyCall(Sequence):
 
     def check_received(self, method: str) -> None:
         if self.phase is not Phase.RECEIVED:
-            raise MisuseError(f"{method}: the call of its handle is not ready: {self.phase.value}; allowed: when it has been received")
+            raise MisuseError(
+                f"{method}: the call of its handle is not ready: {self.phase.value}; allowed: when it has been received"
+            )

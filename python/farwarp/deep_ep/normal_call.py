@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import _c, dtypes
-from ..call import Call, is_torch
+from .. import _c
+from ..call import Call
 from ..descriptor import choice
-from ..errors import InvalidArgumentError, check
+from ..errors import check
 from ..operator import Operator
+from ..tensors import is_torch
 from ..world import World
 from .memory import DeviceMemory, HostMemory, Result
 from .moe_desc import descriptor, heap_bytes_of
@@ -77,19 +78,23 @@ class NormalOperator(Operator):
     def __init__(self, world: World, shape: Shape) -> None:
         self._open(world, _descriptor(shape))
         self.shape = shape
-        self.local_experts: int = _c.lib.moe_local_experts(self._handle)
+        self.local_experts: int = _c.lib.moe_local_experts(self.handle)
         layout = (ctypes.c_int64 * 3)()
-        check(_c.lib.moe_handle_layout(self._handle, *(ctypes.addressof(layout) + 8 * i for i in range(3))))
+        check(_c.lib.moe_handle_layout(self.handle, *(ctypes.addressof(layout) + 8 * i for i in range(3))))
         self.handle_bytes: int = layout[0]
-        sent, received, counted = "x topk_idx topk_weights num_tokens_per_expert", "recv_x recv_topk_idx recv_topk_weights", "counts offsets"
+        sent, received, counted = (
+            "x topk_idx topk_weights num_tokens_per_expert",
+            "recv_x recv_topk_idx recv_topk_weights",
+            "counts offsets",
+        )
         self.dispatch = Call(world, "moe_dispatch_rows_kept", sent, f"{received} {counted} handle")
         self.dispatch_send = Call(world, "moe_dispatch_rows_send_kept", sent, counted)
         self.dispatch_recv = Call(world, "moe_dispatch_rows_recv_kept", "", f"{received} handle")
         self.combine = Call(world, "moe_combine_kept", "x topk_idx unused handle", "out")
         self.return_weights = Call(world, "moe_return_row_weights", "topk_weights topk_idx handle", "out")
 
-    def _recovered(self) -> None:
-        check(_c.lib.moe_forget(self._open_handle()))
+    def recovered(self) -> None:
+        check(_c.lib.moe_forget(self.open_handle()))
 
 
 class Routing(NamedTuple):
@@ -100,19 +105,27 @@ class Routing(NamedTuple):
     num_tokens_per_expert: Any  # None: what topk_idx says
 
 
-class NormalCall(Sequence):
+class NormalCall(Sequence[Any]):
     """A call, and the handle that a program is given for it, which combine() and dispatch() take as often as wanted. As
     DeepEP's handle, a sequence of six: rank_prefix_matrix, int32 [ranks, ranks], of which the column of this rank is
     known: [i, rank] rows have come from ranks 0 to i; the others are -1. is_token_in_rank, as dispatch() was given it. The
     others are None: they are parts of DeepEP's rings."""
 
     def __init__(
-        self, operator: NormalOperator, memory: DeviceMemory | HostMemory, tokens: int, routing: Routing, is_token_in_rank: Any
+        self,
+        operator: NormalOperator,
+        memory: DeviceMemory | HostMemory,
+        tokens: int,
+        routing: Routing,
+        is_token_in_rank: Any,
     ) -> None:
         self.shape, self.memory, self.tokens, self.routing = operator.shape, memory, tokens, routing
         self.world, self.is_token_in_rank = operator.world, is_token_in_rank
         self.rows = 0
-        self.counts, self.offsets = memory.new((operator.local_experts,), "int32"), memory.new((operator.world.size + 1,), "int32")
+        self.counts, self.offsets = (
+            memory.new((operator.local_experts,), "int32"),
+            memory.new((operator.world.size + 1,), "int32"),
+        )
         self.kept = memory.new((operator.handle_bytes,), "uint8")
         self.recv_x: Result | None = None
         self.recv_topk_idx: Result | None = None
@@ -124,7 +137,14 @@ class NormalCall(Sequence):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return tuple(self)[index]
-        return (self._rank_prefix_matrix() if index in (0, -6) else None, None, None, None, self.is_token_in_rank, None)[index]
+        return (
+            self._rank_prefix_matrix() if index in (0, -6) else None,
+            None,
+            None,
+            None,
+            self.is_token_in_rank,
+            None,
+        )[index]
 
     def _rank_prefix_matrix(self) -> Any:
         ranks, rank, given = self.world.size, self.world.rank, self.offsets.given
@@ -163,7 +183,10 @@ class NormalCall(Sequence):
         shape, new = self.shape, self.memory.new
         self.rows = rows
         self.recv_x = new((rows, shape.dispatch_hidden or shape.hidden), "bfloat16")
-        self.recv_topk_idx, self.recv_topk_weights = new((rows, shape.top_k), shape.index_type), new((rows, shape.top_k), "float32")
+        self.recv_topk_idx, self.recv_topk_weights = (
+            new((rows, shape.top_k), shape.index_type),
+            new((rows, shape.top_k), "float32"),
+        )
         return [result.device for result in self._results()]
 
     def _results(self) -> tuple[Result, ...]:
@@ -171,89 +194,18 @@ class NormalCall(Sequence):
 
     def release(self) -> tuple[Any, Any, Any]:
         """What has arrived; the program has it from now on."""
-        results = tuple(result.given for result in self._results())
+        x, topk_idx, topk_weights = (result.given for result in self._results())
         self.recv_x = self.recv_topk_idx = self.recv_topk_weights = None
-        return results  # type: ignore[return-value]
+        return x, topk_idx, topk_weights
 
     # ---- combine
 
-    def combine(self, operator: NormalOperator, x: Any, out: Result, weights: tuple[Any, Result] | None, stream: Any) -> None:
+    def combine(
+        self, operator: NormalOperator, x: Any, out: Result, weights: tuple[Any, Result] | None, stream: Any
+    ) -> None:
         """weights: of the rows, and the room for their sums."""
         if weights is not None:
             tensors = (weights[0], self.routing.topk_idx, self.kept.device, weights[1].device)
             operator.return_weights.enqueue(operator, tensors, stream)
         operator.combine.enqueue(operator, (x, self.routing.topk_idx, None, self.kept.device, out.device), stream)
         self.memory.deliver((out,) if weights is None else (out, weights[1]))
-
-
-# ---- e4m3 rows with their scales, as rows of bytes
-
-
-def packed_elements(hidden: int, groups: int) -> int:
-    """bf16 elements of a row of e4m3 numbers and its scales."""
-    return (hidden + 4 * groups + 15) // 16 * 8
-
-
-def pack(numbers: Any, scales: Any) -> Any:
-    """[tokens, hidden] e4m3 and [tokens, groups] float32 -> [tokens, packed_elements()] bfloat16."""
-    tokens, hidden = numbers.shape
-    groups = scales.shape[1]
-    shape = (tokens, 2 * packed_elements(hidden, groups))
-    if is_torch(numbers):
-        import torch
-
-        rows = torch.zeros(shape, dtype=torch.uint8, device=numbers.device)
-        rows[:, :hidden] = numbers.view(torch.uint8)
-        rows[:, hidden : hidden + 4 * groups] = scales.flatten().view(torch.uint8).reshape(tokens, 4 * groups)
-        return rows.view(torch.bfloat16)
-    if dtypes.ml_dtypes is None:
-        raise InvalidArgumentError("x is a tuple of NumPy arrays; allowed: with ml_dtypes, which has their types")
-    bits = np.zeros(shape, np.uint8)
-    bits[:, :hidden] = numbers.view(np.uint8)
-    bits[:, hidden : hidden + 4 * groups] = np.ascontiguousarray(scales).view(np.uint8)
-    return bits.view(dtypes.ml_dtypes.bfloat16)
-
-
-def unpack(rows: Any, hidden: int, groups: int, fp8: Any) -> tuple[Any, Any]:
-    """The reverse; `fp8`: the numbers' type."""
-    if is_torch(rows):
-        import torch
-
-        rows = rows.view(torch.uint8)
-        scales = rows[:, hidden : hidden + 4 * groups].flatten().view(torch.float32)
-        return rows[:, :hidden].contiguous().view(fp8), scales.reshape(len(rows), groups)
-    rows = rows.view(np.uint8)
-    numbers, scales = (np.ascontiguousarray(part) for part in (rows[:, :hidden], rows[:, hidden : hidden + 4 * groups]))
-    return numbers.view(fp8), scales.view(np.float32)
-
-
-# ---- what get_dispatch_layout() tells
-
-
-def layout(topk_idx: Any, num_experts: int, ranks: int) -> tuple[Any, Any, Any]:
-    """num_tokens_per_rank, num_tokens_per_expert, is_token_in_rank, without waiting for the device."""
-    owners = topk_idx // (num_experts // ranks)  # of -1: -1
-    if is_torch(topk_idx):
-        import torch
-
-        in_rank = (owners[:, :, None] == torch.arange(ranks, device=topk_idx.device)).any(1)
-        of_expert = torch.zeros(num_experts, dtype=torch.int32, device=topk_idx.device)
-        of_expert.scatter_add_(0, topk_idx.flatten().clamp(min=0).long(), (topk_idx.flatten() >= 0).int())
-        return in_rank.sum(0, dtype=torch.int32), of_expert, in_rank
-    in_rank = (owners[:, :, None] == np.arange(ranks)).any(1)
-    counts = np.bincount(topk_idx[topk_idx >= 0], minlength=num_experts)
-    return in_rank.sum(0).astype(np.int32), counts.astype(np.int32), in_rank
-
-
-def routing_of_ranks(is_token_in_rank: Any, num_experts: int) -> tuple[Any, Any]:
-    """topk_idx int32 [tokens, ranks] and weights of tokens of which the ranks alone are known: the first expert of each."""
-    tokens, ranks = is_token_in_rank.shape
-    if is_torch(is_token_in_rank):
-        import torch
-
-        device = is_token_in_rank.device
-        first = torch.arange(ranks, dtype=torch.int32, device=device) * (num_experts // ranks)
-        indices = torch.where(is_token_in_rank, first, torch.full_like(first, -1))
-        return indices, torch.ones((tokens, ranks), dtype=torch.float32, device=device)
-    first = np.arange(ranks, dtype=np.int32) * np.int32(num_experts // ranks)
-    return np.where(is_token_in_rank, first, np.int32(-1)), np.ones((tokens, ranks), np.float32)

@@ -1,0 +1,117 @@
+"""Tensors of normal mode's calls: which are allowed, e4m3 rows with their scales, and where tokens go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import dtypes
+from ..errors import InvalidArgumentError
+from ..tensors import is_torch
+
+# ---- what is allowed
+
+
+def check_x(method: str, x: Any) -> None:
+    """Raise InvalidArgumentError unless it is what dispatch() takes."""
+    if isinstance(x, tuple):
+        numbers, scales = x
+        fp8 = dtypes.name_of(numbers.dtype).startswith("float8_e4m3") and dtypes.name_of(scales.dtype) == "float32"
+        if not fp8 or len(numbers.shape) != 2 or len(scales.shape) != 2 or scales.shape[0] != numbers.shape[0]:
+            raise InvalidArgumentError(
+                f"{method}: x is ({dtypes.name_of(numbers.dtype)} {tuple(numbers.shape)}, {dtypes.name_of(scales.dtype)} "
+                f"{tuple(scales.shape)}); allowed: (float8_e4m3fn (tokens, hidden), float32 (tokens, groups))"
+            )
+    elif len(x.shape) != 2 or (is_torch(x) and dtypes.name_of(x.dtype) != "bfloat16"):
+        raise InvalidArgumentError(
+            f"{method}: x is {dtypes.name_of(x.dtype)} of shape {tuple(x.shape)}; allowed: bfloat16 of shape (tokens, hidden), or a tuple"
+        )
+
+
+def check_routing(method: str, rows: Any, topk_idx: Any, topk_weights: Any) -> None:
+    """Raise InvalidArgumentError unless they say where the tokens of `rows` go."""
+    wanted = (rows.shape[0], topk_idx.shape[1]) if len(topk_idx.shape) == 2 else None
+    if wanted is None or tuple(topk_idx.shape) != wanted or dtypes.name_of(topk_idx.dtype) not in ("int32", "int64"):
+        raise InvalidArgumentError(
+            f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; allowed: int64 or int32 of shape "
+            f"({rows.shape[0]}, top-k)"
+        )
+    if tuple(topk_weights.shape) != wanted or dtypes.name_of(topk_weights.dtype) != "float32":
+        raise InvalidArgumentError(
+            f"{method}: topk_weights is {dtypes.name_of(topk_weights.dtype)} of shape {tuple(topk_weights.shape)}; allowed: float32 of shape "
+            f"{wanted}"
+        )
+
+
+# ---- e4m3 rows with their scales, as rows of bytes
+
+
+def packed_elements(hidden: int, groups: int) -> int:
+    """bf16 elements of a row of e4m3 numbers and its scales."""
+    return (hidden + 4 * groups + 15) // 16 * 8
+
+
+def pack(numbers: Any, scales: Any) -> Any:
+    """[tokens, hidden] e4m3 and [tokens, groups] float32 -> [tokens, packed_elements()] bfloat16."""
+    tokens, hidden = numbers.shape
+    groups = scales.shape[1]
+    shape = (tokens, 2 * packed_elements(hidden, groups))
+    if is_torch(numbers):
+        import torch
+
+        rows = torch.zeros(shape, dtype=torch.uint8, device=numbers.device)
+        rows[:, :hidden] = numbers.view(torch.uint8)
+        rows[:, hidden : hidden + 4 * groups] = scales.flatten().view(torch.uint8).reshape(tokens, 4 * groups)
+        return rows.view(torch.bfloat16)
+    if dtypes.ml_dtypes is None:
+        raise InvalidArgumentError("x is a tuple of NumPy arrays; allowed: with ml_dtypes, which has their types")
+    bits = np.zeros(shape, np.uint8)
+    bits[:, :hidden] = numbers.view(np.uint8)
+    bits[:, hidden : hidden + 4 * groups] = np.ascontiguousarray(scales).view(np.uint8)
+    return bits.view(dtypes.ml_dtypes.bfloat16)
+
+
+def unpack(rows: Any, hidden: int, groups: int, fp8: Any) -> tuple[Any, Any]:
+    """The reverse; `fp8`: the numbers' type."""
+    if is_torch(rows):
+        import torch
+
+        rows = rows.view(torch.uint8)
+        scales = rows[:, hidden : hidden + 4 * groups].flatten().view(torch.float32)
+        return rows[:, :hidden].contiguous().view(fp8), scales.reshape(len(rows), groups)
+    rows = rows.view(np.uint8)
+    numbers, scales = (np.ascontiguousarray(part) for part in (rows[:, :hidden], rows[:, hidden : hidden + 4 * groups]))
+    return numbers.view(fp8), scales.view(np.float32)
+
+
+# ---- what get_dispatch_layout() tells
+
+
+def layout(topk_idx: Any, num_experts: int, ranks: int) -> tuple[Any, Any, Any]:
+    """num_tokens_per_rank, num_tokens_per_expert, is_token_in_rank, without waiting for the device."""
+    owners = topk_idx // (num_experts // ranks)  # of -1: -1
+    if is_torch(topk_idx):
+        import torch
+
+        in_rank = (owners[:, :, None] == torch.arange(ranks, device=topk_idx.device)).any(1)
+        of_expert = torch.zeros(num_experts, dtype=torch.int32, device=topk_idx.device)
+        of_expert.scatter_add_(0, topk_idx.flatten().clamp(min=0).long(), (topk_idx.flatten() >= 0).int())
+        return in_rank.sum(0, dtype=torch.int32), of_expert, in_rank
+    in_rank = (owners[:, :, None] == np.arange(ranks)).any(1)
+    counts = np.bincount(topk_idx[topk_idx >= 0], minlength=num_experts)
+    return in_rank.sum(0).astype(np.int32), counts.astype(np.int32), in_rank
+
+
+def routing_of_ranks(is_token_in_rank: Any, num_experts: int) -> tuple[Any, Any]:
+    """topk_idx int32 [tokens, ranks] and weights of tokens of which the ranks alone are known: the first expert of each."""
+    tokens, ranks = is_token_in_rank.shape
+    if is_torch(is_token_in_rank):
+        import torch
+
+        device = is_token_in_rank.device
+        first = torch.arange(ranks, dtype=torch.int32, device=device) * (num_experts // ranks)
+        indices = torch.where(is_token_in_rank, first, torch.full_like(first, -1))
+        return indices, torch.ones((tokens, ranks), dtype=torch.float32, device=device)
+    first = np.arange(ranks, dtype=np.int32) * np.int32(num_experts // ranks)
+    return np.where(is_token_in_rank, first, np.int32(-1)), np.ones((tokens, ranks), np.float32)

@@ -1,0 +1,38 @@
+"""What operators take and return."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union
+
+import numpy as np
+
+from .array import Array
+
+if TYPE_CHECKING:
+    import torch
+
+Tensor = Union[Array, "np.ndarray[Any, Any]", "torch.Tensor"]
+"""What operators take; NumPy arrays and torch tensors in the host's memory on the emulator only."""
+
+HostTensor = Union[Array, "np.ndarray[Any, Any]"]
+"""Of these an operator's results are Arrays."""
+
+Result = Union[Array, "torch.Tensor"]
+"""What operators return: torch tensors on a GPU if the first input is one, else Arrays."""
+
+ResultT = TypeVar("ResultT", bound=Result)
+"""What `out` is: it is returned."""
+
+
+class TensorSpec(NamedTuple):
+    """A result of a call."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def is_torch(value: Any) -> bool:
+    """Whether it is a torch tensor, in whatever memory."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
