@@ -1,5 +1,6 @@
-"""farwarp: kernels for LLM inference that communicate from inside the kernel, on NumPy arrays (on the emulator) and
-torch tensors (on GPUs).
+"""Kernels for LLM inference that communicate from inside the kernel.
+
+They take NumPy arrays (on the emulator) and torch tensors (on GPUs):
 
     def multiply(world):
         product = farwarp.GemmAllReduce(world, m=16, n=32, k=128, dtype="float16")

@@ -1,7 +1,7 @@
-"""c.h for ctypes: its structs, its functions, and libfarwarp.so, which must have at least the version that this package
-is written for.
+"""c.h for ctypes: its structs, its functions, and libfarwarp.so.
 
-python/tests/test_declarations.py holds every struct and function against c.h.
+The library must have at least the version that this package is written for. python/tests/test_declarations.py holds
+every struct and function against c.h.
 """
 
 from __future__ import annotations
@@ -223,8 +223,11 @@ class Library:
             setattr(self, name, function)
 
     def unchecked(self, name: str) -> Callable[..., int]:
-        """The function without its declaration: ctypes passes its own objects (c_void_p, what byref() gives) as they
-        are, None as NULL, and must be given nothing else."""
+        """The function without its declaration.
+
+        ctypes passes its own objects (c_void_p, what byref() gives) as they are, None as NULL, and must be given
+        nothing else.
+        """
         if name not in self._unchecked:
             self._unchecked[name] = self._opened[f"farwarp_{name}"]
         return self._unchecked[name]

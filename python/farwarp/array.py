@@ -1,5 +1,7 @@
-"""Tensors in a device's memory, for programs without a runtime of their own: on the emulator, or on a GPU without
-torch."""
+"""Tensors in a device's memory.
+
+For programs without a runtime of their own: on the emulator, or on a GPU without torch.
+"""
 
 from __future__ import annotations
 

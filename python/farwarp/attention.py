@@ -201,8 +201,8 @@ class Attention(WithLse):
         ----------
         q : tensor [batch, queries, heads, head_dim], or [R, heads, head_dim]
             The second if there are total_queries.
-        k, v : tensor [batch, keys, kv_heads, head_dim], [K, kv_heads, head_dim] or [pages, page_size, kv_heads, head_dim]
-            The second if there are total_keys, the third if they are paged.
+        k, v : tensor [batch, keys, kv_heads, head_dim]
+            [K, kv_heads, head_dim] if there are total_keys; [pages, page_size, kv_heads, head_dim] if they are paged.
         sinks : tensor [heads] float32, optional
             Logits.
         query_starts : tensor [batch + 1] int32, optional

@@ -96,7 +96,8 @@ class Parameter:
         contiguous = value.flags.c_contiguous if isinstance(value, np.ndarray) else value.is_contiguous()
         if not contiguous:
             raise InvalidArgumentError(
-                f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; allowed: a contiguous tensor"
+                f"{self.name} has strides {_strides(value)} for shape {tuple(value.shape)}; "
+                "allowed: a contiguous tensor"
             )
         return Array(self.world, value.shape, value.dtype).copy_from(value, stream, name=self.name)
 
@@ -136,9 +137,9 @@ def _strides(value: Any) -> tuple[int, ...]:
 class Call:
     """A function of c.h that takes a handle, tensors (inputs first) and a stream.
 
-    What the function takes is compared with its declaration once, here. For every combination of classes of tensors that
-    has come, what to do is kept: which of them fill which DLTensor, and the references that the function is given. So
-    ctypes converts nothing in a call but the tensors.
+    What the function takes is compared with its declaration once, here. For every combination of classes of tensors
+    that has come, what to do is kept: which of them fill which DLTensor, and the references that the function is given.
+    So ctypes converts nothing in a call but the tensors.
     """
 
     __slots__ = ("_function", "_inputs", "_parameters", "_streams", "_known", "_slow")

@@ -1,5 +1,7 @@
-"""What arrays, calls and operators need of their world: its handle in C, its streams and memory, and how it fails and
-ends. World adds what needs arrays."""
+"""What arrays, calls and operators need of their world.
+
+Its handle in C, its streams and memory, and how it fails and ends. World adds what needs arrays.
+"""
 
 from __future__ import annotations
 

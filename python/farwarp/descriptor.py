@@ -12,8 +12,8 @@ from .arguments import milliseconds as milliseconds  # for those that fill descr
 from .errors import InvalidArgumentError, check
 
 _FLAGS = frozenset(
-    "has_bias return_x fp8_dispatch masked scale_columns weights_at_combine rows causal has_lse has_sinks ragged_queries ragged_keys "
-    "has_key_counts fp8_cache heads_first powers_of_two scale_exponents handles".split()
+    "has_bias return_x fp8_dispatch masked scale_columns weights_at_combine rows causal has_lse has_sinks "
+    "ragged_queries ragged_keys has_key_counts fp8_cache heads_first powers_of_two scale_exponents handles".split()
 )
 _FLOAT_MOST = 3.4028234663852886e38  # of 32 bits
 
@@ -27,8 +27,10 @@ def new_desc(kind: type[ctypes.Structure]) -> Any:
 
 
 def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
-    """Sets fields of a descriptor. A value that the field cannot hold is refused; what is allowed otherwise the library
-    says."""
+    """Sets fields of a descriptor.
+
+    A value that the field cannot hold is refused; what is allowed otherwise the library says.
+    """
     kinds: dict[str, Any] = dict(desc._fields_)  # type: ignore[arg-type]
     for name, value in fields.items():
         kind = kinds[name]

@@ -1,5 +1,7 @@
-"""Element types by name: "bfloat16", "float16", "float32", "int32", "int64", "uint8". NumPy's and torch's are taken,
-too."""
+"""Element types by name: "bfloat16", "float16", "float32", "int32", "int64", "uint8".
+
+NumPy's and torch's are taken, too.
+"""
 
 from __future__ import annotations
 
@@ -122,8 +124,10 @@ def _lost(parameter: str, found: Any, name: str) -> InvalidArgumentError:
 
 
 def to_storage(values: Any, name: str, parameter: str = "values") -> np.ndarray[Any, Any]:
-    """`values` as contiguous memory of that type, in the machine's byte order. Floats are rounded; whole numbers must
-    fit. `parameter`: what messages call them."""
+    """`values` as contiguous memory of that type, in the machine's byte order.
+
+    Floats are rounded; whole numbers must fit. `parameter`: what messages call them.
+    """
     values = as_numbers(values, parameter)
     if name_of(values.dtype) == name:
         return np.require(values, requirements=["C", "A"])

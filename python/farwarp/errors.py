@@ -1,5 +1,7 @@
-"""Failures as exceptions: one class for each code of c.h, with the library's text, which names the parameter, its value
-and what is allowed."""
+"""Failures as exceptions: one class for each code of c.h.
+
+Their text is the library's, which names the parameter, its value and what is allowed.
+"""
 
 from __future__ import annotations
 

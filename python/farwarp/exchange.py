@@ -1,5 +1,7 @@
-"""DLPack's exchange API: a tensor's DLTensor by one call of its framework, without an object in between. torch has it
-since 2.10."""
+"""DLPack's exchange API: a tensor's DLTensor by one call of its framework, without an object in between.
+
+torch has it since 2.10.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,16 @@ class _Table(ctypes.Structure):
     ]
 
 
-# int (void* object, DLTensor* to), with the interpreter's lock, after which ctypes raises what is pending. CPython's id()
-# is the object's address, and of the second argument nothing is declared: ctypes takes byref()'s as it is. That makes a
-# call a third cheaper than with py_object and an address.
+# int (void* object, DLTensor* to), with the interpreter's lock, after which ctypes raises what is pending. CPython's
+# id() is the object's address, and of the second argument nothing is declared: ctypes takes byref()'s as it is. That
+# makes a call a third cheaper than with py_object and an address.
 _FILL = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
 def fill_of(kind: type) -> Fill | None:
-    """For objects of that class; None: its framework has no exchange API. The caller holds the object, and it is of the
-    class: the framework need not look.
+    """For objects of that class; None: its framework has no exchange API.
+
+    The caller holds the object, and it is of the class: the framework need not look.
 
     Shape and strides stay the object's: they are valid while it lives unchanged.
     """

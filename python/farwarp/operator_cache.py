@@ -1,5 +1,7 @@
-"""Operators that a module creates by itself, for shapes that its callers' tensors have: kept while there is room, given back
-when there is none."""
+"""Operators that a module creates by itself, for shapes that its callers' tensors have.
+
+They are kept while there is room, and given back when there is none.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ MOST_OPERATORS = 64  # of a World
 
 
 class OperatorCache:
-    """Operators of one World by what they were created for, those used last at the end. All ranks make the same calls, so
-    they keep and close the same ones."""
+    """Operators of one World by what they were created for, those used last at the end.
+
+    All ranks make the same calls, so they keep and close the same ones.
+    """
 
     def __init__(self, world: World, most: int = MOST_OPERATORS) -> None:
         self._streams, self._most = world.streams, most
@@ -32,8 +36,11 @@ class OperatorCache:
         return iter(self._kept)
 
     def get(self, key: Hashable, create: Callable[[], list[OperatorT]], what: Any) -> list[OperatorT]:
-        """The operators of `key`. Collective if there are none: `create` makes them; where the heap or the World's slots do
-        not suffice, those of other keys are closed before, the ones used longest ago first. `what`: of messages."""
+        """The operators of `key`.
+
+        Collective if there are none: `create` makes them; where the heap or the World's slots do not suffice, those of
+        other keys are closed before, the ones used longest ago first. `what`: of messages.
+        """
         found: Any = self._kept.pop(key, None)
         capturing = self._streams.is_capturing()
         if found is None:

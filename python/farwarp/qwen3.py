@@ -4,57 +4,79 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import operator
 import os
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, Union
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Union, overload
 
 from . import _c
-from .arguments import shown, whole
+from .arguments import whole
 from .array import Array
-from .descriptor import choice, given, new_desc
-from .errors import InvalidArgumentError, UnavailableError, check
+from .descriptor import given, new_desc
+from .device_streams import StreamLike
+from .errors import InvalidArgumentError, check
 from .operator import Operator
+from .qwen3_desc import descriptor, end_tokens, generation, heap_bytes, launched_ranks
+from .qwen3_text import load_tokenizer, pieces
 from .streams import Request, Sequenced, Stream, Streaming
-from .targets import choose_target, target_number
+from .targets import choose_target
 from .world import World
 
 Prompt = Union[str, Sequence[int]]
 
-_VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
 _MOST_TOKENS = 1 << 16  # of a launch
-_MOST_END_TOKENS = 8  # FARWARP_MOST_END_TOKENS
-# What transformers reads of a tokenizer.
-_TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "tokenizer.model",
-)
-_WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
 class Qwen3(Streaming, Operator):
-    """A dense Qwen3 on all ranks of a world (1, 2, 4 or 8), each with a share of it. Collective to create, and all
-    ranks make the same calls and get the same tokens. from_pretrained() and random() create one.
+    """A dense Qwen3 on all ranks of a world (1, 2, 4 or 8), each with a share of it.
 
-    world: whose heap has heap_bytes() of room. None: one of the model's own, which close() closes, on `target`, with
-        the ranks that a launcher has started.
-    sequences: at once, 1 to 64; on CDNA3 to 32.
-    positions: of a sequence, its prompt included.
-    most_top_k: 0: tokens are not drawn; else up to 64.
-    prefill_tokens: of a prompt at a time, 16 to 8192; 0: prompts are decoded.
-    max_sms: multiprocessors; 0: all.
-    splits: that a sequence's keys are cut into, 1 to 16; 0: the plan's choice.
-    vectors: of activations, "packets" (up to 8 sequences), "streamed", or "faster", the plan's choice.
+    Collective to create, and all ranks make the same calls and get the same tokens. from_pretrained() and random()
+    create one. The bits of logits, and so tokens, depend on the number of ranks, on splits and on vectors.
 
-    The bits of logits, and so tokens, depend on the number of ranks, on splits and on vectors.
+    Parameters
+    ----------
+    model : str
+        A folder, or "random:NAME".
+    world : World, optional
+        Its heap has heap_bytes() of room. None: one of the model's own, which close() closes, on `target`, with the
+        ranks that a launcher has started.
+    target : str
+        As of World.
+    seed : int
+        Of random weights.
+    sequences : int
+        At once, 1 to 64; on CDNA3 to 32.
+    positions : int
+        Of a sequence, its prompt included.
+    most_top_k : int
+        0: tokens are not drawn; else up to 64.
+    prefill_tokens : int
+        Of a prompt at a time, 16 to 8192; 0: prompts are decoded.
+    max_sms : int
+        Multiprocessors; 0: all.
+    splits : int
+        That a sequence's keys are cut into, 1 to 16; 0: the plan's choice.
+    vectors : str
+        Of activations, "packets" (up to 8 sequences), "streamed", or "faster", the plan's choice.
+
+    Attributes
+    ----------
+    vocabulary : int
+        Tokens that there are.
+    end_tokens : tuple of int
+        What the model's generation_config.json ends answers with.
+    asked_sampling : dict
+        How it asks for tokens to be drawn, as arguments of generate(); empty: the best token.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A parameter, or a file of the model, is outside what is allowed.
+    OutOfMemoryError
+        The device or the world's heap has no room.
+    MismatchError
+        The ranks gave different parameters.
     """
 
     _name = "qwen3"
@@ -74,23 +96,23 @@ class Qwen3(Streaming, Operator):
         splits: int = 0,
         vectors: str = "faster",
     ) -> None:
-        limits: dict[str, Any] = dict(
-            seed=seed,
-            sequences=sequences,
-            positions=positions,
-            most_top_k=most_top_k,
-            prefill_tokens=prefill_tokens,
-            max_sms=max_sms,
-            splits=splits,
-            vectors=vectors,
-        )
+        limits: dict[str, Any] = {
+            "seed": seed,
+            "sequences": sequences,
+            "positions": positions,
+            "most_top_k": most_top_k,
+            "prefill_tokens": prefill_tokens,
+            "max_sms": max_sms,
+            "splits": splits,
+            "vectors": vectors,
+        }
         self._owns_world = world is None
         if world is None:
             target = choose_target(target)
-            room = self.heap_bytes(model, _launched_ranks(), target, **limits)
+            room = self.heap_bytes(model, launched_ranks(), target, **limits)
             world = World(target=target, heap_bytes=room)
         try:
-            self._open(world, _desc(model, limits))
+            self._open(world, descriptor(model, limits))
         except BaseException:
             if self._owns_world:
                 world.__exit__(BaseException, None, None)
@@ -102,49 +124,85 @@ class Qwen3(Streaming, Operator):
         self._no_streams(sequences, positions)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
         self._tokenizer: Any = None
-        self._read_generation()
+        self.end_tokens, self.asked_sampling = generation(self.handle)
 
     @classmethod
     def from_pretrained(cls, folder: str | os.PathLike[str], world: World | None = None, **arguments: Any) -> Qwen3:
-        """The model in `folder`: config.json and safetensors, as Hugging Face saves them, bf16. Other arguments: those
-        of the class, but seed."""
+        """A model that Hugging Face has saved. Collective.
+
+        Parameters
+        ----------
+        folder : str or os.PathLike
+            With config.json and safetensors, bf16.
+        world : World, optional
+            As of the class.
+        **arguments
+            Those of the class, but seed.
+        """
         return cls(os.fspath(folder), world, **arguments)
 
     @classmethod
     def random(cls, name: str, world: World | None = None, **arguments: Any) -> Qwen3:
-        """Random weights from `seed`, in the sizes of `name`: "tiny", "qwen3-8b", ... Other arguments: those of the
-        class."""
+        """A model with random weights from `seed`. Collective.
+
+        Parameters
+        ----------
+        name : str
+            Whose sizes it has: "tiny", "qwen3-8b", ...
+        world : World, optional
+            As of the class.
+        **arguments
+            Those of the class.
+        """
         return cls(f"random:{name}", world, **arguments)
 
     @staticmethod
     def heap_bytes(model: str, ranks: int = 1, target: str = "auto", *, device: int = 0, **limits: Any) -> int:
-        """heap_bytes of a World that only holds this model. model: a folder, or "random:NAME". limits: those of the
-        class."""
-        needed = ctypes.c_int64()
-        number = target_number(choose_target(target))
-        desc = _desc(model, limits)
-        device, ranks = whole("device", device, 0, 2**31 - 1), whole("ranks", ranks, 1, 8)
-        check(_c.lib.qwen3_heap_bytes(ctypes.addressof(desc), number, device, ranks, ctypes.addressof(needed)))
-        return needed.value + _WORLD_BYTES
+        """heap_bytes of a World that only holds this model.
+
+        Parameters
+        ----------
+        model : str
+            A folder, or "random:NAME".
+        ranks : int
+            Of the world, 1 to 8.
+        target, device
+            As of World.
+        **limits
+            sequences, positions and others of the class.
+
+        Returns
+        -------
+        int
+            Bytes.
+        """
+        return heap_bytes(model, ranks, target, device, limits)
 
     # ---- generation
 
-    def _read_generation(self) -> None:
-        tokens, count, asked = (ctypes.c_int32 * _MOST_END_TOKENS)(), ctypes.c_int32(), new_desc(_c.Sampling)
-        check(
-            _c.lib.qwen3_generation(
-                self.handle, ctypes.addressof(tokens), ctypes.addressof(count), ctypes.addressof(asked)
-            )
-        )
-        self.end_tokens: tuple[int, ...] = tuple(tokens[: count.value])
-        """What the model's generation_config.json ends answers with."""
-        self.asked_sampling: dict[str, Any] = {}
-        """How it asks for tokens to be drawn, as arguments of generate(); empty: the best token."""
-        if asked.temperature != 0:
-            self.asked_sampling = {"temperature": asked.temperature, "top_k": asked.top_k, "top_p": asked.top_p}
-
+    @overload
+    def generate(self, prompts: str, max_tokens: int = 64, **options: Any) -> str: ...
+    @overload
+    def generate(self, prompts: Sequence[int], max_tokens: int = 64, **options: Any) -> list[int]: ...
+    @overload
+    def generate(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any) -> list[Any]: ...
     def generate(self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Any:
-        """What follows a prompt, or each of several: token ids for ids, text for text. Options: those of stream()."""
+        """What follows a prompt, or each of several. Every rank calls it.
+
+        Parameters
+        ----------
+        prompts : str, sequence of int, or sequence of these
+            Text, or token ids.
+        max_tokens : int
+            At most so many for each.
+        **options
+            Those of stream().
+
+        Returns
+        -------
+        str, list of int, or list of these
+            Text for text, ids for ids.
+        """
         several = not isinstance(prompts, str) and len(prompts) > 0 and not _is_number(prompts[0])
         all_prompts: list[Any] = list(prompts) if several else [prompts]
         text = [isinstance(prompt, str) for prompt in all_prompts]
@@ -158,26 +216,57 @@ class Qwen3(Streaming, Operator):
         ]
         return answers if several else answers[0]
 
+    @overload
+    def stream(self, prompt: str, max_tokens: int = 64, **options: Any) -> Stream[str]: ...
+    @overload
+    def stream(self, prompt: Sequence[int], max_tokens: int = 64, **options: Any) -> Stream[int]: ...
     def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Stream[Any]:
-        """Yields what follows `prompt` as it comes, a launch's tokens one after the other: ids for ids, pieces of text
-        for text. Several streams can be asked in any order, generate() between. A stream has a sequence from this call
-        until it ends, is closed by its close(), or is dropped; MisuseError if there is none.
+        """What follows `prompt`, as it comes, a launch's tokens one after the other. Every rank calls it.
 
-        max_tokens: at most so many; the prompt's and these, less one, must be within positions.
-        end_token: ends the answer, and is its last id; or up to 8 of them, each of which does. None: those of the model's
+        Several streams can be asked in any order, generate() between. A stream has a sequence from this call until it
+        ends, is closed by its close(), or is dropped.
+
+        Parameters
+        ----------
+        prompt : str or sequence of int
+            Text, or token ids.
+        max_tokens : int
+            At most so many; the prompt's and these, less one, must be within positions.
+        end_token : int or sequence of int, optional
+            Ends the answer, and is its last id; or up to 8 of them, each of which does. None: those of the model's
             generation_config.json, or config.json without one; if there are none, of text the tokenizer's.
-        temperature: None: 0, with a warning if the model asks for draws (asked_sampling). 0: the best token; else
-            0.001 to 1000, with top_k (1 to most_top_k), top_p (up to 1) and seed;
-            sequence i draws with seed + i, modulo 2**64.
-        tokens_per_launch: positions that a launch for this stream decodes, of it and of all that have begun.
-        stream: as of operators; the model waits for it.
+        temperature : float, optional
+            None: 0, with a warning if the model asks for draws (asked_sampling). 0: the best token; else 0.001 to 1000.
+        top_k, top_p, seed : int, float, int
+            Of draws: 1 to most_top_k, up to 1; sequence i draws with seed + i, modulo 2**64.
+        tokens_per_launch : int
+            Positions that a launch for this stream decodes, of it and of all that have begun.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            As of operators; the model waits for it.
+
+        Returns
+        -------
+        iterator of int or str
+            Ids for ids, pieces of text for text.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A parameter is outside what is allowed.
+        MisuseError
+            No sequence is free, or the model is closed.
+        UnavailableError
+            Text, without transformers.
         """
         request = self._request([prompt], max_tokens, **options)
         tokens = (token for _, token in self._tokens(request))
-        return Stream(self._text(tokens) if isinstance(prompt, str) else tokens, request, self)
+        return Stream(pieces(self.tokenizer, tokens) if isinstance(prompt, str) else tokens, request, self)
 
     def stream_batch(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Stream[tuple[int, int]]:
-        """Yields (number of the prompt, token id) of up to `sequences` prompts, as stream() does of one."""
+        """The same of several prompts, up to `sequences`: yields (number of the prompt, token id).
+
+        Parameters and failures: stream().
+        """
         request = self._request(prompts, max_tokens, **options)
         return Stream(self._tokens(request), request, self)
 
@@ -192,7 +281,7 @@ class Qwen3(Streaming, Operator):
         top_p: float = 1.0,
         seed: int = 0,
         tokens_per_launch: int = 16,
-        stream: Any = None,
+        stream: StreamLike = None,
     ) -> Request:
         """With sequences, which have not started."""
         self.open_handle()
@@ -205,8 +294,8 @@ class Qwen3(Streaming, Operator):
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
                 raise InvalidArgumentError(
-                    f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, and "
-                    f"together {self.positions + 1}, positions and 1"
+                    f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, "
+                    f"and together {self.positions + 1}, positions and 1"
                 )
         if temperature is None:
             temperature = 0.0
@@ -227,14 +316,7 @@ class Qwen3(Streaming, Operator):
             if self.end_tokens or not text or self.tokenizer.eos_token_id is None:
                 return list(self.end_tokens)
             given = self.tokenizer.eos_token_id
-        allowed = f"None, or up to {_MOST_END_TOKENS} tokens of 0 to {self.vocabulary - 1}"
-        try:
-            tokens = [operator.index(token) for token in ([given] if _is_integer(given) else given)]
-        except TypeError:
-            raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}") from None
-        if len(tokens) > _MOST_END_TOKENS or not all(0 <= token < self.vocabulary for token in tokens):
-            raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}")
-        return tokens
+        return end_tokens(given, self.vocabulary)
 
     def _start(self, request: Request, one: Sequenced) -> int:
         """Returns the positions that are done."""
@@ -263,7 +345,7 @@ class Qwen3(Streaming, Operator):
     def recovered(self) -> None:
         self._lose_all("World.recover() has ended them")
 
-    def _launch(self, steps: int, end_tokens: list[int], stream: Any) -> list[list[int]]:
+    def _launch(self, steps: int, end_tokens: list[int], stream: int | None) -> list[list[int]]:
         sampled = self._sampled.get(steps)
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
@@ -285,39 +367,13 @@ class Qwen3(Streaming, Operator):
     def tokenizer(self) -> Any:
         """The tokenizer in the model's folder. UnavailableError without transformers, or for random weights."""
         if self._tokenizer is None:
-            if self.model.startswith("random:"):
-                raise UnavailableError(f"{self.model} has no tokenizer; allowed: prompts of token ids")
-            try:
-                import transformers
-            except ImportError as error:
-                raise UnavailableError(
-                    f"text needs transformers ({error}); allowed without it: prompts of token ids"
-                ) from error
-            for name in _TOKENIZER_FILES:  # transformers would wait for a pipe's writer
-                path = os.path.join(self.model, name)
-                if os.path.lexists(path) and not os.path.isfile(path):
-                    raise InvalidArgumentError(f"{path} is no regular file; allowed: a file of a tokenizer")
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(self.model)
+            self._tokenizer = load_tokenizer(self.model)
         return self._tokenizer
 
     def _ids(self, prompt: Prompt) -> list[int]:
         if isinstance(prompt, str):
             return list(self.tokenizer(prompt)["input_ids"])
         return [whole(f"prompt[{i}]", token, 0, self.vocabulary - 1) for i, token in enumerate(prompt)]
-
-    def _text(self, tokens: Iterator[int]) -> Iterator[str]:
-        """Pieces of text; a character comes when all its tokens have come."""
-        found: list[int] = []
-        told = ""
-        for token in tokens:
-            found.append(token)
-            text = self.tokenizer.decode(found, skip_special_tokens=True)
-            if not text.endswith("\N{REPLACEMENT CHARACTER}") and text != told:
-                yield text[len(told) :]
-                told = text
-        text = self.tokenizer.decode(found, skip_special_tokens=True)
-        if text != told:  # the answer ends within a character
-            yield text[len(told) :]
 
     # ---- the end
 
@@ -328,39 +384,14 @@ class Qwen3(Streaming, Operator):
         if self._owns_world:
             self.world.close()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._owns_world and kind is not None:
             self.world.__exit__(kind, error, trace)
         else:
             super().__exit__(kind, error, trace)
 
 
-def _desc(model: str, limits: dict[str, Any]) -> ctypes.Structure:
-    vectors = choice("vectors", limits.get("vectors", "faster"), _VECTORS)
-    desc = given(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
-    try:
-        desc.model = os.fsencode(model)
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(f"model is {shown(model)}; allowed: a folder, random:NAME") from None
-    if b"\0" in os.fsencode(model):  # C would see its beginning
-        raise InvalidArgumentError(f"model is {shown(model)}; allowed: a name without zero bytes")
-    return desc
-
-
 def _is_number(value: Any) -> bool:
     return hasattr(value, "__index__")
-
-
-def _is_integer(value: Any) -> bool:
-    try:
-        operator.index(value)
-    except TypeError:
-        return False
-    return True
-
-
-def _launched_ranks() -> int:
-    """Ranks that a launcher has started; 1 without one."""
-    rank, ranks = ctypes.c_int32(), ctypes.c_int32()
-    check(_c.lib.environment_ranks(ctypes.addressof(rank), ctypes.addressof(ranks)))
-    return ranks.value

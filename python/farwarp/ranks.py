@@ -24,8 +24,10 @@ _turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # of the
 
 @contextlib.contextmanager
 def _turn(depth: int, deadline: float) -> Iterator[None]:
-    """Calls of run() by several threads, or by several ranks of one, share devices, on which kernels of several worlds that wait
-    for peers may not fit at the same time: one after the other."""
+    """Calls of run() by several threads, or by several ranks of one, take turns.
+
+    They share devices, on which kernels of several worlds that wait for peers may not fit at the same time.
+    """
     if not _turns[depth].acquire(timeout=deadline):
         whose = "another rank's run()" if depth > 0 else "another thread's run()"
         raise MisuseError(f"run() was called, and {whose} has not ended within {deadline} s; allowed: one at a time")
@@ -44,12 +46,34 @@ def run(
     deadline: float = 10.0,
     heap_bytes: int = 256 << 20,
 ) -> list[Result]:
-    """Calls function(world, *args) on `ranks` threads (1 to 8), each with a World of its own, and returns what each
-    rank has returned.
+    """Call function(world, *args) on threads, each with a World of its own.
 
     An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
-    has to end itself. Threads that call run() at the same time take turns, and so do ranks that call it. For `target`, `deadline` and `heap_bytes` see World; on GPUs each rank has the device of its
-    number.
+    has to end itself. Threads that call run() at the same time take turns,
+    and so do ranks that call it.
+
+    Parameters
+    ----------
+    function : callable
+        What each rank does.
+    ranks : int
+        1 to 8.
+    target, deadline, heap_bytes
+        As of World. On GPUs each rank has the device of its number.
+    args : sequence
+        Further arguments of the function.
+
+    Returns
+    -------
+    list
+        What each rank has returned.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A parameter is outside what is allowed.
+    MisuseError
+        Another rank's run() has not ended within the deadline.
     """
     ranks = whole("ranks", ranks, 1, 8)
     depth = getattr(_here, "depth", 0)

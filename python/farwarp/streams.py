@@ -51,8 +51,10 @@ class Stream(Iterator[T], Generic[T]):
 
 
 class Streaming:
-    """A model whose launches decode the sequences of all requests that have started. What a launch brings to another
-    request than the one that asked waits there."""
+    """A model whose launches decode the sequences of all requests that have started.
+
+    What a launch brings to another request than the one that asked waits there.
+    """
 
     def _start(self, request: Request, one: Sequenced) -> int:
         """Returns the positions that are done."""
@@ -77,7 +79,8 @@ class Streaming:
         self._end_dropped()
         if len(prompts) > len(self._free):
             raise MisuseError(
-                f"prompts are {len(prompts)}; allowed: up to {len(self._free)}, because open streams have the others of "
+                f"prompts are {len(prompts)}; "
+                f"allowed: up to {len(self._free)}, because open streams have the others of "
                 f"{self.sequences} sequences; a stream gives them back when it ends or by close()"
             )
         for number, prompt in enumerate(prompts):
@@ -113,7 +116,8 @@ class Streaming:
         everyone = [one for other in self._started for one in other.sequences]
         needed = max(one.last - one.done for one in request.sequences)
         steps = min(request.tokens_per_launch, needed, *(self.positions - one.done for one in everyone))
-        # A launch ends all sequences at the same tokens. Where requests have others, it goes on behind them, and _take() finds the end.
+        # A launch ends all sequences at the same tokens. Where requests have others, it goes on behind them, and
+        # _take() finds the end.
         ends = {other.ends for other in self._started}
         common = sorted(*ends) if len(ends) == 1 else []
         try:

@@ -1,4 +1,4 @@
-"""Operators of PyTorch's symmetric memory, with its signatures, on farwarp's kernels:
+"""Operators of PyTorch's symmetric memory, with its signatures, on farwarp's kernels.
 
     from farwarp import symm_mem
     gathered, (y,) = symm_mem.fused_all_gather_matmul(A, [weight.t()], 0, group.group_name)
@@ -6,34 +6,32 @@
 They stand for torch.ops.symm_mem.NAME, under torch.compile(fullgraph=True) as well. Tensors are ordinary ones: inputs
 need not be in symmetric memory. Importing this module needs torch 2.4 or later.
 
-A group gets a World at its first call, or by enable_symm_mem_for_group(). An operator is created by the first call of its
-shape, which all ranks must make alike, as they must all calls; later calls create nothing. The MOST_OPERATORS that were
-used last are kept, and all that a CUDA graph has captured; closing another one waits for the streams. A first call of a
-shape cannot be captured: it raises MisuseError.
+A group gets a World at its first call, or by enable_symm_mem_for_group(). An operator is created by the first call of
+its shape, which all ranks must make alike, as they must all calls; later calls create nothing. The MOST_OPERATORS that
+were used last are kept, and all that a CUDA graph has captured; closing another one waits for the streams. A first call
+of a shape cannot be captured: it raises MisuseError.
 
-What cannot be had is refused by name: another reduce_op than "sum", a gather_dim or scatter_dim with elements before it,
-a B that is not the transpose of a contiguous matrix (of a weight [N, K], as torch.nn.Linear has it: weight.t()), scaled
-products, and what needs multicast.
+What cannot be had is refused by name: another reduce_op than "sum", a gather_dim or scatter_dim with elements before
+it, a B that is not the transpose of a contiguous matrix (of a weight [N, K], as torch.nn.Linear has it: weight.t()),
+scaled products, and what needs multicast.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 from .all_reduce import AllReduce
 from .dtypes import name_of
-from .errors import InvalidArgumentError, MisuseError
-from .operator_cache import OperatorCache, OperatorT
+from .errors import InvalidArgumentError
 from .products import AllGatherGemm, Gemm, GemmReduceScatter
-from .torch_ops import check_apart, copy_to, define, in_torch
-from .world import World
+from .symm_groups import close, enable_symm_mem_for_group, group_of, is_symm_mem_enabled_for_group, size_of
+from .torch_ops import define
+from .torch_results import check_apart, copy_to, in_torch
 
 __all__ = [
     "close",
@@ -67,88 +65,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-class _Group:
-    """A World and its operators."""
-
-    def __init__(self, world: World, owned: bool) -> None:
-        self.world, self.owned = world, owned
-        self._operators = OperatorCache(world)
-
-    def operator(self, kind: Callable[..., OperatorT], *sizes: int, **options: Any) -> OperatorT:
-        """Collective, if there is none for these yet."""
-        key = (kind, sizes, *options.values())
-        create = partial(kind, self.world, *sizes, **options)
-        return self._operators.get(key, lambda: [create()], f"{kind.__name__}{sizes}")[0]
-
-    def close(self) -> None:
-        """Collective."""
-        if self.owned:
-            self.world.close()
-            self._operators.forget()
-        else:
-            self._operators.close()
-
-
-_groups: dict[str, _Group] = {}
-_lock = threading.Lock()
-
-
-def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **options: Any) -> None:
-    """Collective. Gives a group its World: `world`, which stays the caller's, or a new one with World's `options`
-    (deadline, heap_bytes, ...). Without this call the first operator makes one with the defaults: on a GPU, torch's
-    current one. Operators take room in its heap."""
-    with _lock:
-        if group_name in _groups and _groups[group_name].world.is_open:
-            raise MisuseError(
-                f"group_name is {group_name!r}, which has a World; allowed: before the group's first call, or after close()"
-            )
-        if world is None:
-            if "device" not in options and options.get("target", "auto") == "auto" and torch.cuda.is_available():
-                options["device"] = torch.cuda.current_device()
-            _groups[group_name] = _Group(World(_process_group(group_name), **options), True)
-        elif options:
-            raise InvalidArgumentError(f"world is given, and {', '.join(options)}; allowed: one of them")
-        else:
-            _groups[group_name] = _Group(world, False)
-
-
-def is_symm_mem_enabled_for_group(group_name: str) -> bool:
-    """Whether the group has a World. Local."""
-    return group_name in _groups
-
-
-def close(group_name: str) -> None:
-    """Collective: closes a group's operators, and its World if this module has made it. Before the process group is
-    destroyed. Does nothing if it has none."""
-    with _lock:
-        group = _groups.pop(group_name, None)
-    if group is not None:
-        group.close()
-
-
-def _process_group(group_name: str) -> Any:
-    try:
-        distributed: Any = torch.distributed.distributed_c10d
-        return distributed._resolve_process_group(group_name)
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"group_name is {group_name!r} ({error}); allowed: the group_name of a ProcessGroup"
-        ) from None
-
-
-def _group(group_name: str) -> _Group:
-    group = _groups.get(group_name)
-    if group is None:
-        enable_symm_mem_for_group(group_name)
-        group = _groups[group_name]
-    return group
-
-
-def _size_of(group_name: str) -> int:
-    group = _groups.get(group_name)
-    return group.world.size if group is not None else _process_group(group_name).size()
-
-
 # ---- what is allowed
 
 
@@ -162,7 +78,8 @@ def _check_dimension(name: str, dimension: int, A: torch.Tensor) -> int:
     at = dimension + A.dim() if dimension < 0 else dimension
     if A.dim() < 2 or not 0 <= at < A.dim() - 1 or math.prod(A.shape[:at]) != 1:
         raise InvalidArgumentError(
-            f"{name} is {dimension} for A of shape {tuple(A.shape)}; allowed: the first dimension that is not 1, not the last"
+            f"{name} is {dimension} for A of shape {tuple(A.shape)}; "
+            "allowed: the first dimension that is not 1, not the last"
         )
     return at
 
@@ -197,7 +114,8 @@ def _weight(name: str, B: torch.Tensor, k: int) -> torch.Tensor:
     w = B.t()
     if not w.is_contiguous():
         raise InvalidArgumentError(
-            f"{name} has strides {B.stride()} for shape {tuple(B.shape)}; allowed: (1, {k}), the transpose of a contiguous matrix"
+            f"{name} has strides {B.stride()} for shape {tuple(B.shape)}; "
+            f"allowed: (1, {k}), the transpose of a contiguous matrix"
         )
     return w
 
@@ -214,12 +132,34 @@ def fused_all_gather_matmul(
 ) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
     """A of all ranks, gathered along gather_dim, and its product with each B. Every rank calls it.
 
-    A_shard: [..., K], contiguous, bfloat16 or float16
-    Bs: [K, N] each, the transpose of a contiguous matrix; K and N are multiples of 8
-    group_name: of the ProcessGroup
-    return_A: whether the gathered A is returned, else None
-
     The first B is multiplied while rows arrive (AllGatherGemm), further ones afterwards (Gemm).
+
+    Parameters
+    ----------
+    A_shard : torch.Tensor [..., K]
+        Contiguous, bfloat16 or float16.
+    Bs : list of torch.Tensor [K, N]
+        Of A_shard's type, each the transpose of a contiguous matrix; K and N are multiples of 8.
+    gather_dim : int
+        The first dimension of A_shard that is not 1, not the last.
+    group_name : str
+        Of the ProcessGroup.
+    return_A : bool
+        Whether the gathered A is returned, else None.
+
+    Returns
+    -------
+    A : torch.Tensor or None
+        Like A_shard, with the rows of all ranks.
+    products : list of torch.Tensor
+        [..., N] each.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A tensor's shape, type or strides, or another argument, is not allowed.
+    MisuseError
+        A first call of a shape is captured in a CUDA graph.
     """
     gathered, outputs = torch.ops.farwarp.symm_mem_all_gather_matmul(A_shard, Bs, gather_dim, group_name, return_A)
     return (gathered if return_A else None), outputs
@@ -231,7 +171,7 @@ def _all_gather_matmul(
     at = _check_dimension("gather_dim", gather_dim, A)
     if not Bs:
         raise InvalidArgumentError("Bs is empty; allowed: one matrix or more")
-    group = _group(group_name)
+    group = group_of(group_name)
     x, size, dtype = _rows(A), group.world.size, name_of(A.dtype)
     (rows, k), ws = x.shape, [_weight(f"Bs[{i}]", B, A.shape[-1]) for i, B in enumerate(Bs)]
     keep_x = return_A or len(ws) > 1
@@ -253,7 +193,7 @@ def _fake_all_gather_matmul(
     A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
 ) -> Any:
     at = _check_dimension("gather_dim", gather_dim, A)
-    rows = A.shape[at] * _size_of(group_name)
+    rows = A.shape[at] * size_of(group_name)
     gathered = A.new_empty(_with(A.shape, at, rows, A.shape[-1])) if return_A else A.new_empty(0)
     return gathered, [A.new_empty(_with(A.shape, at, rows, B.shape[1])) for B in Bs]
 
@@ -263,9 +203,30 @@ def fused_matmul_reduce_scatter(
 ) -> torch.Tensor:
     """The sum over ranks of A @ B, of which each rank gets its part along scatter_dim. Every rank calls it.
 
-    A: [..., K], contiguous, bfloat16 or float16; along scatter_dim a multiple of the ranks
-    B: [K, N], the transpose of a contiguous matrix
-    reduce_op: "sum"; terms are added in fp32
+    Parameters
+    ----------
+    A : torch.Tensor [..., K]
+        Contiguous, bfloat16 or float16; along scatter_dim a multiple of the ranks.
+    B : torch.Tensor [K, N]
+        Of A's type, the transpose of a contiguous matrix.
+    reduce_op : str
+        "sum"; terms are added in fp32.
+    scatter_dim : int
+        The first dimension of A that is not 1, not the last.
+    group_name : str
+        Of the ProcessGroup.
+
+    Returns
+    -------
+    torch.Tensor [..., N]
+        This rank's part.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A tensor's shape, type or strides, or another argument, is not allowed.
+    MisuseError
+        A first call of a shape is captured in a CUDA graph.
     """
     result: torch.Tensor = torch.ops.farwarp.symm_mem_matmul_reduce_scatter(A, B, reduce_op, scatter_dim, group_name)
     return result
@@ -276,7 +237,7 @@ def _matmul_reduce_scatter(
 ) -> torch.Tensor:
     _check_sum(reduce_op)
     at = _check_dimension("scatter_dim", scatter_dim, A)
-    group = _group(group_name)
+    group = group_of(group_name)
     size = group.world.size
     if A.shape[at] % size != 0:
         raise InvalidArgumentError(
@@ -293,40 +254,61 @@ def _fake_matmul_reduce_scatter(
     A: torch.Tensor, B: torch.Tensor, reduce_op: str, scatter_dim: int, group_name: str
 ) -> torch.Tensor:
     at = _check_dimension("scatter_dim", scatter_dim, A)
-    return A.new_empty(_with(A.shape, at, A.shape[at] // _size_of(group_name), B.shape[1]))
+    return A.new_empty(_with(A.shape, at, A.shape[at] // size_of(group_name), B.shape[1]))
 
 
 def one_shot_all_reduce(input: torch.Tensor, reduce_op: str, group_name: str) -> torch.Tensor:
     """The sum over ranks: each rank sends all to all ranks; up to 16 MiB. Every rank calls it.
 
-    input: contiguous, of any shape, bfloat16, float16 or float32
-    reduce_op: "sum"; terms are added in fp32 in the order of the ranks: the same bits on all
+    Parameters
+    ----------
+    input : torch.Tensor
+        Contiguous, of any shape, bfloat16, float16 or float32.
+    reduce_op : str
+        "sum"; terms are added in fp32 in the order of the ranks: the same bits on all.
+    group_name : str
+        Of the ProcessGroup.
+
+    Returns
+    -------
+    torch.Tensor
+        Like input.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A tensor's shape, type or strides, or another argument, is not allowed.
+    MisuseError
+        A first call of a shape is captured in a CUDA graph.
     """
     result: torch.Tensor = torch.ops.farwarp.symm_mem_all_reduce(input, reduce_op, group_name, "one_shot")
     return result
 
 
 def one_shot_all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, out: torch.Tensor) -> torch.Tensor:
-    """one_shot_all_reduce() into `out`, which is returned."""
+    """one_shot_all_reduce() into `out`, which is returned. Parameters and failures: one_shot_all_reduce()."""
     torch.ops.farwarp.symm_mem_all_reduce_out(input, reduce_op, group_name, "one_shot", out)
     return out
 
 
 def two_shot_all_reduce_(input: torch.Tensor, reduce_op: str, group_name: str) -> torch.Tensor:
-    """The sum over ranks in place of `input`, which is returned: each rank adds up a part and sends the sums to all."""
+    """The sum over ranks in place of `input`, which is returned: each rank adds up a part and sends the sums to all.
+
+    Every rank calls it. Parameters and failures: one_shot_all_reduce(); up to 2**28 elements.
+    """
     torch.ops.farwarp.symm_mem_all_reduce_(input, reduce_op, group_name, "two_shot")
     return input
 
 
 def two_shot_all_reduce_out(input: torch.Tensor, reduce_op: str, group_name: str, output: torch.Tensor) -> torch.Tensor:
-    """two_shot_all_reduce_() into `output`, which is returned."""
+    """two_shot_all_reduce_() into `output`, which is returned. Parameters and failures: one_shot_all_reduce()."""
     torch.ops.farwarp.symm_mem_all_reduce_out(input, reduce_op, group_name, "two_shot", output)
     return output
 
 
 def _reducer(input: torch.Tensor, reduce_op: str, group_name: str, algorithm: str) -> AllReduce:
     _check_sum(reduce_op)
-    group, count, most = _group(group_name), input.numel(), _MOST_ELEMENTS
+    group, count, most = group_of(group_name), input.numel(), _MOST_ELEMENTS
     if algorithm == "one_shot" and group.world.size > 1:
         most = _MOST_ONE_SHOT_BYTES // input.element_size()
     if count > most:
@@ -362,7 +344,8 @@ def _nothing(*_arguments: Any) -> None:
 
 _REDUCE = "str reduce_op, str group_name, str algorithm"
 define(
-    "symm_mem_all_gather_matmul(Tensor A, Tensor[] Bs, int gather_dim, str group_name, bool return_A) -> (Tensor, Tensor[])",
+    "symm_mem_all_gather_matmul(Tensor A, Tensor[] Bs, int gather_dim, str group_name, bool return_A)"
+    " -> (Tensor, Tensor[])",
     _all_gather_matmul,
     _fake_all_gather_matmul,
 )

@@ -1,4 +1,4 @@
-"""Operators as torch.library operators, which torch.compile carries in its graphs:
+"""Operators as torch.library operators, which torch.compile carries in its graphs.
 
     import farwarp.torch_ops
     up = farwarp.torch_ops.register(farwarp.AllGatherGemm(world, m, n, k))  # a name, "AllGatherGemm.0"
@@ -41,7 +41,6 @@ from typing import Any, Callable, NamedTuple
 import torch
 
 from .all_reduce import AllReduce
-from .array import Array
 from .attention import Attention
 from .dtypes import torch_type
 from .errors import InvalidArgumentError, MisuseError
@@ -50,6 +49,7 @@ from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from .tensors import TensorSpec
+from .torch_results import Results, check_apart, copy_to, in_torch
 
 __all__ = ["register"]
 
@@ -73,6 +73,25 @@ def register(operator: Operator, name: str | None = None) -> str:
     another operator. Names belong to the process, and those that are not given are numbered in the order of
     registration, so that processes that do the same get the same names. A compiled graph contains the name: a graph
     that is kept in a cache finds the operator that has the name then.
+
+    Parameters
+    ----------
+    operator : Operator
+        Of one of the classes above, and open.
+    name : str, optional
+        None: the name that it has, or a new one.
+
+    Returns
+    -------
+    str
+        The name.
+
+    Raises
+    ------
+    InvalidArgumentError
+        There are no ops for the operator's class, or an open operator has the name.
+    MisuseError
+        The operator is closed.
     """
     form = _form_of(operator)
     if name is None:
@@ -149,8 +168,6 @@ def _find(op: str, forms: tuple[str, ...]) -> Any:
 
 # ---- what the ops call
 
-Results = Any  # of a call: a tensor or several, torch's or farwarp's
-
 
 def _attention(
     operator: Attention,
@@ -223,10 +240,13 @@ class _Op(NamedTuple):
 
 _PRODUCT = "Tensor x, Tensor w, Tensor? bias=None"
 _ATTENTION = (
-    "Tensor q, Tensor k, Tensor v, Tensor? sinks=None, Tensor? query_starts=None, Tensor? key_starts=None, Tensor? key_counts=None, "
-    "Tensor? block_table=None"
+    "Tensor q, Tensor k, Tensor v, Tensor? sinks=None, Tensor? query_starts=None, Tensor? key_starts=None, "
+    "Tensor? key_counts=None, Tensor? block_table=None"
 )
-_DECODE = "Tensor q, Tensor k, Tensor v, Tensor block_table, Tensor lengths, Tensor? k_scale=None, Tensor? v_scale=None, Tensor? sinks=None"
+_DECODE = (
+    "Tensor q, Tensor k, Tensor v, Tensor block_table, Tensor lengths, Tensor? k_scale=None, Tensor? v_scale=None, "
+    "Tensor? sinks=None"
+)
 _TOKENS = "Tensor x, Tensor indices, Tensor weights"
 _RECEIVED = " ".join(MoeReceived._fields[:4])
 _OPS = (
@@ -274,52 +294,6 @@ _OPS = (
 
 _library = torch.library.Library("farwarp", "DEF")
 _DEVICES = ("CPU", "CUDA")  # torch for AMD calls its device CUDA, too
-
-
-def in_torch(results: Results) -> Results:
-    """Results of a call as torch tensors: on the emulator they are Arrays."""
-    if results.__class__ is Array:
-        return results.torch()
-    if results.__class__ is tuple and results[0].__class__ is Array:
-        return tuple(array.torch() for array in results)
-    return results
-
-
-def copy_to(outputs: dict[str, torch.Tensor], results: Results) -> None:
-    """Of a call on the emulator, to the tensors that its caller has given."""
-    for (name, output), array in zip(outputs.items(), results if results.__class__ is tuple else (results,)):
-        dtype = torch_type(array.dtype)
-        if output.dtype != dtype or tuple(output.shape) != array.shape or not output.is_contiguous():
-            raise InvalidArgumentError(
-                f"{name} has shape {tuple(output.shape)}, strides {output.stride()}, {output.dtype}; allowed: {array.shape}, contiguous, {dtype}"
-            )
-        output.copy_(array.torch())
-
-
-def check_apart(
-    inputs: dict[str, torch.Tensor | None], outputs: dict[str, torch.Tensor], in_place: bool = False
-) -> None:
-    """On the emulator, where calls get copies, what the library refuses on GPUs: an output over another tensor of the call.
-    in_place: the output may be the input itself."""
-
-    def span(tensor: torch.Tensor) -> tuple[int, int]:
-        size = (
-            sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride())) + 1
-            if tensor.numel()
-            else 0
-        )
-        return tensor.data_ptr(), size * tensor.element_size()
-
-    seen = {name: span(tensor) for name, tensor in inputs.items() if tensor is not None}
-    for name, output in outputs.items():
-        begin, size = span(output)
-        for other, (first, bytes_of_other) in seen.items():
-            same = in_place and (begin, size) == (first, bytes_of_other)
-            if size and bytes_of_other and begin < first + bytes_of_other and first < begin + size and not same:
-                raise InvalidArgumentError(
-                    f"{name} overlaps {other}; allowed: memory that no other tensor of the call has"
-                )
-        seen[name] = (begin, size)
 
 
 def _default(op: _Op) -> Callable[..., Any]:

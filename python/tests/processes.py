@@ -63,7 +63,7 @@ with farwarp.World(dist.group.WORLD, target=target) as world:
 """
 
 SYMM_MEM = """
-from farwarp import symm_mem
+from farwarp import symm_groups, symm_mem
 name = dist.group.WORLD.group_name
 symm_mem.enable_symm_mem_for_group(name, target=target, heap_bytes=64 << 20)
 assert symm_mem.is_symm_mem_enabled_for_group(name)
@@ -101,7 +101,7 @@ for _ in range(2):
         assert symm_mem.two_shot_all_reduce_out(mine, "sum", name, out) is out and torch.equal(out, wanted)
         assert torch.equal(mine, x[rank])
         assert symm_mem.two_shot_all_reduce_(mine, "sum", name) is mine and torch.equal(mine, wanted)
-    operators = len(symm_mem._groups[name]._operators)
+    operators = len(symm_groups.groups[name].operators)
 """
 SYMM_MEM_END = """
 print(operators)

@@ -6,7 +6,7 @@ from processes import SYMM_MEM, SYMM_MEM_END, outputs
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("farwarp.torch_ops")
-from farwarp import symm_mem  # noqa: E402
+from farwarp import symm_groups, symm_mem  # noqa: E402
 
 BF16 = torch.bfloat16
 pytestmark = pytest.mark.seconds(600)
@@ -92,7 +92,7 @@ def test_what_is_refused(group):
 
 
 def test_operators_are_kept_and_closed(group):
-    operators, w = symm_mem._groups[group]._operators, numbers(16, 64)
+    operators, w = symm_groups.groups[group].operators, numbers(16, 64)
     operators._most = 3
     for rows in (8, 16, 24, 8, 32):
         symm_mem.fused_matmul_reduce_scatter(numbers(rows, 64), w.t(), "sum", 0, group)
@@ -116,7 +116,7 @@ def test_a_heap_without_room_for_all():
     def reduce(world):
         name = f"rank {world.rank}"  # ranks are threads here: each has its own group name
         symm_mem.enable_symm_mem_for_group(name, world=world)
-        kept = symm_mem._groups[name]._operators
+        kept = symm_groups.groups[name].operators
         for elements in (1 << 19, 1 << 18, 1 << 19, 1 << 20):
             x = numbers(elements)
             assert torch.equal(symm_mem.one_shot_all_reduce(x, "sum", name), x + x)

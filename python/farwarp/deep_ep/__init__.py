@@ -27,8 +27,10 @@ def top_level() -> str:
 
 
 def install() -> None:
-    """From now on `import deep_ep` imports this module, in this process. ImportError if another `deep_ep` has been
-    imported."""
+    """From now on `import deep_ep` imports this module, in this process.
+
+    ImportError if another `deep_ep` has been imported.
+    """
     here = sys.modules[__name__]
     found = sys.modules.setdefault("deep_ep", here)
     if found is not here:

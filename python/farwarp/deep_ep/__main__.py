@@ -1,4 +1,7 @@
-"""Prints the folder for PYTHONPATH: PYTHONPATH=$(python -m farwarp.deep_ep) python program.py"""
+"""Prints the folder for PYTHONPATH.
+
+PYTHONPATH=$(python -m farwarp.deep_ep) python program.py
+"""
 
 from . import top_level
 

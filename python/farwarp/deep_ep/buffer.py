@@ -22,8 +22,8 @@ class Buffer(LowLatencyMethods, NormalMethods):
     The operators of a shape (num_max_dispatch_tokens_per_rank, hidden, num_experts, top-k, fp8 or not, form of scales,
     type of indices; in normal mode also num_sms) are created by its first dispatch, which is collective and waits for
     all ranks; later calls create nothing. A dispatch in a CUDA graph therefore follows one of its shape outside of
-    graphs. When there is no room for another shape, operators of the one used longest ago are given back, unless a graph
-    has captured them; that waits for the streams.
+    graphs. When there is no room for another shape, operators of the one used longest ago are given back, unless a
+    graph has captured them; that waits for the streams.
 
     Parameters
     ----------

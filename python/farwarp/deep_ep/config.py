@@ -7,10 +7,17 @@ from .normal_call import SHAPES, Shape, heap_bytes
 
 
 class Config:
-    """DeepEP's tuning of normal mode. num_sms: multiprocessors of a call. The others say how DeepEP's rings are used; here
-    are none.
+    """DeepEP's tuning of normal mode.
 
-    tokens: those of a rank and call for which get_nvl_buffer_size_hint() says the size.
+    Parameters
+    ----------
+    num_sms : int
+        Multiprocessors of a call. The other parameters say how DeepEP's rings are used; here are none.
+
+    Attributes
+    ----------
+    tokens : int
+        Those of a rank and call for which get_nvl_buffer_size_hint() says the size.
     """
 
     tokens: int = 4096
@@ -26,8 +33,20 @@ class Config:
         self.num_sms = num_sms
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """num_nvl_bytes for rows of so many bytes, of two shapes (bf16 and fp8 for one). A buffer here has room for the rows of whole calls,
-        so it is larger than DeepEP's."""
+        """num_nvl_bytes for rows of two shapes, bf16 and fp8 for one.
+
+        Parameters
+        ----------
+        hidden_bytes : int
+            Of a row.
+        num_ranks : int
+            Of the Buffer.
+
+        Returns
+        -------
+        int
+            A buffer here has room for the rows of whole calls, so it is larger than DeepEP's.
+        """
         shape = Shape(
             max_tokens=self.tokens,
             hidden=(hidden_bytes + 15) // 16 * 8,

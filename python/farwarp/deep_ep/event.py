@@ -7,8 +7,10 @@ from typing import Any
 
 
 class EventHandle:
-    """What the current stream has been given until now. Where there is no GPU every call has ended when it returns, and
-    there is nothing to wait for."""
+    """What the current stream has been given until now.
+
+    Where there is no GPU every call has ended when it returns, and there is nothing to wait for.
+    """
 
     def __init__(self, stream: Any = None) -> None:
         torch = sys.modules.get("torch")

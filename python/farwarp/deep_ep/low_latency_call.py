@@ -118,8 +118,10 @@ class LowLatencyOperator(Operator):
 
 
 class LowLatencyCall(Sequence[Any]):
-    """A call, and the handle that a program is given for it. As DeepEP's handle, a sequence: src_info, layout_range,
-    num_max_dispatch_tokens_per_rank, hidden, num_experts."""
+    """A call, and the handle that a program is given for it.
+
+    As DeepEP's handle, a sequence: src_info, layout_range, num_max_dispatch_tokens_per_rank, hidden, num_experts.
+    """
 
     def __init__(
         self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int, stats: Result | None

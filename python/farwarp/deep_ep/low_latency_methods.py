@@ -64,9 +64,9 @@ class LowLatencyMethods(BufferBase):
         Returns
         -------
         recv_x : tensor [local experts, num_max_dispatch_tokens_per_rank * ranks, hidden] bfloat16
-            Or with use_fp8 (float8_e4m3fn, scales) with scales [local experts, num_max_dispatch_tokens_per_rank * ranks,
-            ceil(hidden / 128)] float32 (use_ue8m0: hidden / 512, int32), whose last two dimensions are column-major. Of
-            an expert the first recv_count rows are valid, ordered by source rank and token.
+            Or with use_fp8 (float8_e4m3fn, scales) with scales [local experts, num_max_dispatch_tokens_per_rank *
+            ranks, ceil(hidden / 128)] float32 (use_ue8m0: hidden / 512, int32), whose last two dimensions are
+            column-major. Of an expert the first recv_count rows are valid, ordered by source rank and token.
         recv_count : tensor [local experts] int32
             Rows of each expert.
         handle : LowLatencyCall
@@ -207,7 +207,8 @@ class LowLatencyMethods(BufferBase):
         call.check_received(method)
         if tuple(topk_idx.shape) != (call.tokens, shape.top_k):
             raise InvalidArgumentError(
-                f"{method}: topk_idx has shape {tuple(topk_idx.shape)}; allowed: {(call.tokens, shape.top_k)}, that of the dispatch"
+                f"{method}: topk_idx has shape {tuple(topk_idx.shape)}; "
+                f"allowed: {(call.tokens, shape.top_k)}, that of the dispatch"
             )
         pair = self._pair(shape, method)
         if zero_copy:
@@ -311,7 +312,8 @@ _name_of = functools.lru_cache(maxsize=64)(dtypes.name_of)  # of a tensor's dtyp
 def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) -> None:
     if len(rows.shape) != 2 or (_name_of(rows.dtype) != dtype and is_torch(rows)):
         raise InvalidArgumentError(
-            f"{method}: {name} is {dtypes.name_of(rows.dtype)} of shape {tuple(rows.shape)}; allowed: {dtype} of shape (tokens, hidden)"
+            f"{method}: {name} is {dtypes.name_of(rows.dtype)} of shape {tuple(rows.shape)}; "
+            f"allowed: {dtype} of shape (tokens, hidden)"
         )
     if (
         len(topk_idx.shape) != 2
@@ -319,6 +321,7 @@ def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) ->
         or _name_of(topk_idx.dtype) not in ("int32", "int64")
     ):
         raise InvalidArgumentError(
-            f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; allowed: int64 or int32 of shape "
+            f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; "
+            "allowed: int64 or int32 of shape "
             f"({rows.shape[0]}, top-k)"
         )

@@ -1,5 +1,8 @@
-"""Where a Buffer's tensors lie: on the device, as torch tensors that kernels use; or, on the emulator, in the host's
-memory, as NumPy arrays or torch tensors that are copied to the emulated device and back."""
+"""Where a Buffer's tensors lie.
+
+On the device, as torch tensors that kernels use; or, on the emulator, in the host's memory, as NumPy arrays or torch
+tensors that are copied to the emulated device and back.
+"""
 
 from __future__ import annotations
 

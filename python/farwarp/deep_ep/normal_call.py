@@ -26,8 +26,10 @@ _MOST_TOKENS, _MOST_ENTRIES = 65535, (1 << 20) - 1
 
 
 class Shape(NamedTuple):
-    """What an operator is made for. A dispatched row has dispatch_hidden bf16 elements, or as many bytes of another
-    kind; a returned one hidden."""
+    """What an operator is made for.
+
+    A dispatched row has dispatch_hidden bf16 elements, or as many bytes of another kind; a returned one hidden.
+    """
 
     max_tokens: int
     hidden: int
@@ -55,8 +57,10 @@ def heap_bytes(shape: Shape, ranks: int, target: str, device: int) -> int:
 
 
 def most_tokens(shape: Shape, ranks: int, target: str, device: int, room: int) -> int:
-    """The most tokens of a rank and call, a multiple of 32, for which an operator takes no more than `room` bytes of the
-    heap; 0 if there are none."""
+    """The most tokens of a rank and call for which an operator takes no more than `room` bytes of the heap.
+
+    A multiple of 32; 0 if there are none.
+    """
     low, high = 0, min(_MOST_TOKENS, _MOST_ENTRIES // shape.top_k) // 32
     while low < high:
         middle = (low + high + 1) // 2
@@ -106,10 +110,12 @@ class Routing(NamedTuple):
 
 
 class NormalCall(Sequence[Any]):
-    """A call, and the handle that a program is given for it, which combine() and dispatch() take as often as wanted. As
-    DeepEP's handle, a sequence of six: rank_prefix_matrix, int32 [ranks, ranks], of which the column of this rank is
-    known: [i, rank] rows have come from ranks 0 to i; the others are -1. is_token_in_rank, as dispatch() was given it. The
-    others are None: they are parts of DeepEP's rings."""
+    """A call, and the handle that a program is given for it, which combine() and dispatch() take as often as wanted.
+
+    As DeepEP's handle, a sequence of six: rank_prefix_matrix, int32 [ranks, ranks], of which the column of this rank is
+    known: [i, rank] rows have come from ranks 0 to i; the others are -1. is_token_in_rank, as dispatch() was given it.
+    The others are None: they are parts of DeepEP's rings.
+    """
 
     def __init__(
         self,
@@ -158,8 +164,10 @@ class NormalCall(Sequence[Any]):
     # ---- dispatch
 
     def dispatch(self, operator: NormalOperator, x: Any, rows: int, stream: Any) -> None:
-        """Into room for `rows` rows; those beyond the last that arrives have indices of -1. The host waits for
-        nothing."""
+        """Into room for `rows` rows; those beyond the last that arrives have indices of -1.
+
+        The host waits for nothing.
+        """
         results = self._make_room(rows)
         tensors = (x, *self.routing, *results, self.counts.device, self.offsets.device, self.kept.device)
         operator.dispatch.enqueue(operator, tensors, stream)

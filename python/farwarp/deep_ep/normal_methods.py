@@ -61,7 +61,8 @@ class NormalMethods(BufferBase):
         """
         if num_experts <= 0 or num_experts % self.group_size != 0:
             raise InvalidArgumentError(
-                f"get_dispatch_layout: num_experts is {num_experts}; allowed: a multiple of the ranks, {self.group_size}"
+                f"get_dispatch_layout: num_experts is {num_experts}; "
+                f"allowed: a multiple of the ranks, {self.group_size}"
             )
         found: list[Any] = []
 
@@ -203,7 +204,8 @@ class NormalMethods(BufferBase):
         rows = x[0] if isinstance(x, tuple) else x
         if per_expert is None or (topk_idx is None) != (topk_weights is None) or (topk_idx is None and in_rank is None):
             raise InvalidArgumentError(
-                f"{method}: num_tokens_per_expert, or one of topk_idx and topk_weights, or is_token_in_rank is None; allowed: a handle; "
+                f"{method}: num_tokens_per_expert, or one of topk_idx and topk_weights, or is_token_in_rank is None; "
+                "allowed: a handle; "
                 "num_tokens_per_expert with topk_idx and topk_weights; num_tokens_per_expert with is_token_in_rank"
             )
         experts = per_expert.shape[0]
@@ -211,7 +213,8 @@ class NormalMethods(BufferBase):
         if topk_idx is None:
             if tuple(in_rank.shape) != (rows.shape[0], self.group_size) or dtypes.name_of(in_rank.dtype) != "bool":
                 raise InvalidArgumentError(
-                    f"{method}: is_token_in_rank is {dtypes.name_of(in_rank.dtype)} of shape {tuple(in_rank.shape)}; allowed: bool of shape "
+                    f"{method}: is_token_in_rank is {dtypes.name_of(in_rank.dtype)} of shape {tuple(in_rank.shape)}; "
+                    "allowed: bool of shape "
                     f"({rows.shape[0]}, {self.group_size})"
                 )
             topk_idx, topk_weights = routing_of_ranks(in_rank, experts)
@@ -290,7 +293,8 @@ class NormalMethods(BufferBase):
         shape, memory = handle.shape, handle.memory
         if tuple(x.shape) != (handle.rows, shape.hidden):
             raise InvalidArgumentError(
-                f"{method}: x has shape {tuple(x.shape)}; allowed: {(handle.rows, shape.hidden)}, the rows that dispatch delivered"
+                f"{method}: x has shape {tuple(x.shape)}; "
+                f"allowed: {(handle.rows, shape.hidden)}, the rows that dispatch delivered"
             )
         operator = self._normal_operator(method, shape._replace(max_tokens=0), handle.tokens)
         result = memory.new((handle.tokens, shape.hidden), "bfloat16")
@@ -347,7 +351,8 @@ class NormalMethods(BufferBase):
         most = operator.shape.max_tokens
         if tokens > most:
             raise InvalidArgumentError(
-                f"{method}: x has {tokens} rows; allowed: up to {most} on each rank, for which num_nvl_bytes, {self.num_nvl_bytes}, has room"
+                f"{method}: x has {tokens} rows; "
+                f"allowed: up to {most} on each rank, for which num_nvl_bytes, {self.num_nvl_bytes}, has room"
             )
         return operator
 
@@ -355,13 +360,15 @@ class NormalMethods(BufferBase):
         """Collective."""
         if shape.num_experts % self.group_size != 0:
             raise InvalidArgumentError(
-                f"{method}: num_tokens_per_expert has {shape.num_experts} elements; allowed: a multiple of the ranks, {self.group_size}"
+                f"{method}: num_tokens_per_expert has {shape.num_experts} elements; "
+                f"allowed: a multiple of the ranks, {self.group_size}"
             )
         world, room = self._world, self.num_nvl_bytes // SHAPES
         most = most_tokens(shape, self.group_size, world.target, world.device, room)
         if most == 0:
             raise InvalidArgumentError(
-                f"{method}: num_nvl_bytes is {self.num_nvl_bytes}; allowed: Config.get_nvl_buffer_size_hint(), or room for at least 32 tokens"
+                f"{method}: num_nvl_bytes is {self.num_nvl_bytes}; "
+                "allowed: Config.get_nvl_buffer_size_hint(), or room for at least 32 tokens"
             )
         return NormalOperator(world, shape._replace(max_tokens=most))
 

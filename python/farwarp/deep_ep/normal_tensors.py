@@ -20,12 +20,14 @@ def check_x(method: str, x: Any) -> None:
         fp8 = dtypes.name_of(numbers.dtype).startswith("float8_e4m3") and dtypes.name_of(scales.dtype) == "float32"
         if not fp8 or len(numbers.shape) != 2 or len(scales.shape) != 2 or scales.shape[0] != numbers.shape[0]:
             raise InvalidArgumentError(
-                f"{method}: x is ({dtypes.name_of(numbers.dtype)} {tuple(numbers.shape)}, {dtypes.name_of(scales.dtype)} "
-                f"{tuple(scales.shape)}); allowed: (float8_e4m3fn (tokens, hidden), float32 (tokens, groups))"
+                f"{method}: x is ({dtypes.name_of(numbers.dtype)} {tuple(numbers.shape)}, "
+                f"{dtypes.name_of(scales.dtype)} {tuple(scales.shape)}); "
+                "allowed: (float8_e4m3fn (tokens, hidden), float32 (tokens, groups))"
             )
     elif len(x.shape) != 2 or (is_torch(x) and dtypes.name_of(x.dtype) != "bfloat16"):
         raise InvalidArgumentError(
-            f"{method}: x is {dtypes.name_of(x.dtype)} of shape {tuple(x.shape)}; allowed: bfloat16 of shape (tokens, hidden), or a tuple"
+            f"{method}: x is {dtypes.name_of(x.dtype)} of shape {tuple(x.shape)}; "
+            "allowed: bfloat16 of shape (tokens, hidden), or a tuple"
         )
 
 
@@ -34,12 +36,14 @@ def check_routing(method: str, rows: Any, topk_idx: Any, topk_weights: Any) -> N
     wanted = (rows.shape[0], topk_idx.shape[1]) if len(topk_idx.shape) == 2 else None
     if wanted is None or tuple(topk_idx.shape) != wanted or dtypes.name_of(topk_idx.dtype) not in ("int32", "int64"):
         raise InvalidArgumentError(
-            f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; allowed: int64 or int32 of shape "
+            f"{method}: topk_idx is {dtypes.name_of(topk_idx.dtype)} of shape {tuple(topk_idx.shape)}; "
+            "allowed: int64 or int32 of shape "
             f"({rows.shape[0]}, top-k)"
         )
     if tuple(topk_weights.shape) != wanted or dtypes.name_of(topk_weights.dtype) != "float32":
         raise InvalidArgumentError(
-            f"{method}: topk_weights is {dtypes.name_of(topk_weights.dtype)} of shape {tuple(topk_weights.shape)}; allowed: float32 of shape "
+            f"{method}: topk_weights is {dtypes.name_of(topk_weights.dtype)} of shape {tuple(topk_weights.shape)}; "
+            "allowed: float32 of shape "
             f"{wanted}"
         )
 
@@ -104,7 +108,7 @@ def layout(topk_idx: Any, num_experts: int, ranks: int) -> tuple[Any, Any, Any]:
 
 
 def routing_of_ranks(is_token_in_rank: Any, num_experts: int) -> tuple[Any, Any]:
-    """topk_idx int32 [tokens, ranks] and weights of tokens of which the ranks alone are known: the first expert of each."""
+    """topk_idx int32 [tokens, ranks] and weights of tokens of which the ranks are known: the first expert of each."""
     tokens, ranks = is_token_in_rank.shape
     if is_torch(is_token_in_rank):
         import torch

@@ -11,9 +11,10 @@ _MOST_STREAMS = 64
 
 
 class Order:
-    """Kernels on one stream run in the order of their calls. Where calls are made on several streams, each waits for the
-    one before it: two kernels of which each needs the whole device, in another order on another rank, would wait for
-    each other.
+    """Kernels on one stream run in the order of their calls.
+
+    Where calls are made on several streams, each waits for the one before it: two kernels of which each needs the whole
+    device, in another order on another rank, would wait for each other.
 
     Not across the border of a graph's capture: a graph is replayed in the order of its stream.
     """
