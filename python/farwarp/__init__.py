@@ -34,6 +34,7 @@ from .errors import (
 )
 from .flash_decode import FlashDecode
 from .moe import MoeAllToAll, MoeReceived
+from .moe_rows import MoeRows
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
 from .qwen3 import Qwen3
@@ -61,6 +62,7 @@ __all__ = [
     "MisuseError",
     "MoeAllToAll",
     "MoeReceived",
+    "MoeRows",
     "Operator",
     "OutOfMemoryError",
     "ParallelGemm",

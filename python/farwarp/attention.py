@@ -12,7 +12,7 @@ from .descriptor import given, new_desc
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
-from .tensors import Result, Tensor, TensorSpec
+from .tensors import Result, Results, Tensor, TensorSpec
 from .world import World
 
 # The tensors of farwarp_attention_tensors in the order of this package's calls.
@@ -194,7 +194,7 @@ class Attention(WithLse):
         out: Result | None = None,
         lse: Result | None = None,
         stream: StreamLike = None,
-    ) -> Any:
+    ) -> Results:
         """Enqueue a call. R are total_queries, K total_keys.
 
         Parameters

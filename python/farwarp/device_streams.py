@@ -122,7 +122,8 @@ class DeviceStreams:
         # The default stream cannot be captured. torch takes 10 us to say so.
         if self.emulated or self.current() is None:
             return False
-        return bool(sys.modules["torch"].cuda.is_current_stream_capturing())
+        capturing: bool = sys.modules["torch"].cuda.is_current_stream_capturing()
+        return capturing
 
     def use(self, stream: int | None) -> None:
         """A call was enqueued there."""

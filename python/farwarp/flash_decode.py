@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from . import _c, dtypes
 from .arguments import flag
 from .attention import OUTPUTS, WithLse
 from .call import Call
 from .descriptor import choice, given, new_desc
 from .device_streams import StreamLike
-from .tensors import Result, Tensor
+from .tensors import Result, Results, Tensor
 from .world import World
 
 _EXCHANGES = ("best", "one_shot", "two_shot")  # in the order of farwarp_decode_exchange
@@ -150,7 +148,7 @@ class FlashDecode(WithLse):
         out: Result | None = None,
         lse: Result | None = None,
         stream: StreamLike = None,
-    ) -> Any:
+    ) -> Results:
         """Attend to the keys in the cache, those of the query tokens included.
 
         Parameters

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from . import _c, dtypes
 from .arguments import flag, shape_of
-from .array import Array
 from .call import Call
 from .descriptor import choice, given, new_desc
 from .device_streams import StreamLike
-from .errors import MisuseError, check
-from .operator import Operator
-from .tensors import HostTensor, Result, ResultT, Tensor, TensorSpec
+from .errors import MisuseError
+from .moe_rows import MoeRowsCalls
+from .tensors import Result, Tensor, TensorSpec
 from .world import World
 
 _SCALED = 128  # numbers of a row that have one scale
@@ -38,7 +37,7 @@ class MoeReceived(NamedTuple):
     origins : tensor [recv_rows] int64
         Source rank << 48 | token << 16 | k-slot; -1: no row.
     scales : tensor [recv_rows, ceil(hidden / 128)] float32, or None
-        With fp8_dispatch factors of 128 numbers each.
+        With fp8_dispatch factors of 128 numbers each; with scale_columns [local_experts, ceil(hidden / 128), room].
     """
 
     recv_x: Result
@@ -48,7 +47,7 @@ class MoeReceived(NamedTuple):
     scales: Result | None
 
 
-class MoeAllToAll(Operator):
+class MoeAllToAll(MoeRowsCalls):
     """Sends tokens to the ranks of their experts, and the weighted sums of the experts' outputs back.
 
     Collective to create, and every rank makes every call, in turn dispatch() and combine(); or fused(), which is both
@@ -93,6 +92,13 @@ class MoeAllToAll(Operator):
         Of a dispatch in one launch; 0: the plan's choice; -1: none.
     max_sms : int
         Multiprocessors of a call; 0: all.
+    rows : bool
+        The layout of rows: a token with several experts of a rank comes there once. Calls are dispatch_rows() and its
+        halves, instead of dispatch(), and combine(); there is no fused(). Not with masked or fp8_dispatch.
+    weights_at_combine : bool
+        combine() is given the weights, dispatch() is not; there is no fused().
+    scale_columns : bool
+        With fp8_dispatch and masked: scales lie by column, [local_experts, ceil(hidden / 128), an expert's room].
 
     Attributes
     ----------
@@ -115,8 +121,6 @@ class MoeAllToAll(Operator):
         The world is closed.
     """
 
-    _name = "moe"
-
     def __init__(
         self,
         world: World,
@@ -135,6 +139,9 @@ class MoeAllToAll(Operator):
         segments: int = 0,
         send_only_blocks: int = 0,
         max_sms: int = 0,
+        rows: bool = False,
+        weights_at_combine: bool = False,
+        scale_columns: bool = False,
     ) -> None:
         desc = new_desc(_c.MoeDesc)
         self._open(
@@ -155,6 +162,9 @@ class MoeAllToAll(Operator):
                 segments=segments,
                 send_only_blocks=send_only_blocks,
                 max_sms=max_sms,
+                rows=flag("rows", rows),
+                weights_at_combine=flag("weights_at_combine", weights_at_combine),
+                scale_columns=flag("scale_columns", scale_columns),
             ),
         )
         self.num_experts, self.experts_per_token, self.hidden, self.max_tokens = (
@@ -163,20 +173,17 @@ class MoeAllToAll(Operator):
             hidden,
             max_tokens,
         )
-        self.dtype, self.fp8_dispatch = dtypes.name_of(dtype), bool(fp8_dispatch)
-        self.recv_rows: int = _c.lib.moe_recv_rows(self.handle)
-        self.local_experts: int = _c.lib.moe_local_experts(self.handle)
-        self.tokens = 0
-        self._kept: list[Any] = []  # what its later halves read: indices and count
-        self._like: Tensor | None = None  # its x, until the results are made
+        self.dtype, self.index_type = dtypes.name_of(dtype), dtypes.name_of(index_type)
+        self.fp8_dispatch, self.scale_columns = bool(fp8_dispatch), bool(scale_columns)
+        self.rows, self.weights_at_combine = bool(rows), bool(weights_at_combine)
+        self.recv_rows = _c.lib.moe_recv_rows(self.handle)
+        self.local_experts = _c.lib.moe_local_experts(self.handle)
+        self._begin_calls()
         sent, received = "x indices weights", " ".join(MoeReceived._fields)
         self._dispatch = Call(world, "moe_dispatch", sent, received)
         self._dispatch_counted = Call(world, "moe_dispatch_counted", sent + " count", received)
         self._dispatch_send = Call(world, "moe_dispatch_send", sent + " count")
         self._dispatch_recv = Call(world, "moe_dispatch_recv", "", received)
-        self._combine = Call(world, "moe_combine", "y", "out")
-        self._combine_send = Call(world, "moe_combine_send", "y")
-        self._combine_recv = Call(world, "moe_combine_recv", "", "out")
         fused = _c.lib.unchecked("moe_fused")
 
         def call_fused(
@@ -190,7 +197,9 @@ class MoeAllToAll(Operator):
     def received_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a dispatch, in the order of MoeReceived's fields."""
         rows, experts = self.recv_rows, self.local_experts
-        scales = (TensorSpec((rows, -(-self.hidden // _SCALED)), "float32"),) if self.fp8_dispatch else ()
+        groups = -(-self.hidden // _SCALED)
+        shape = (experts, groups, rows // experts) if self.scale_columns else (rows, groups)
+        scales = (TensorSpec(shape, "float32"),) if self.fp8_dispatch else ()
         return (
             TensorSpec((rows, self.hidden), "uint8" if self.fp8_dispatch else self.dtype),
             TensorSpec((experts,), "int32"),
@@ -217,22 +226,11 @@ class MoeAllToAll(Operator):
         )
         return MoeReceived(recv_x, counts, offsets, origins, scales[0] if scales else None)
 
-    def _begin(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Any]) -> None:
-        self.tokens, self._kept = x.shape[0], [indices, count, *keep]
-
-    def _end(self) -> None:
-        self._kept, self._like = [], None
-
-    def recovered(self) -> None:
-        """After World.recover(): a call of which not all halves were made is over."""
-        check(_c.lib.moe_forget(self.open_handle()))
-        self._end()
-
     def dispatch(
         self,
         x: Tensor,
         indices: Tensor,
-        weights: Tensor,
+        weights: Tensor | None = None,
         *,
         count: Tensor | None = None,
         out: MoeReceived | None = None,
@@ -246,8 +244,8 @@ class MoeAllToAll(Operator):
             Of the operator's dtype; tokens may be 0.
         indices : tensor [tokens, experts_per_token]
             Of index_type, the tokens' experts; -1: no expert. On the device it must not be changed until combine.
-        weights : tensor [tokens, experts_per_token] float32
-            Of the sum that combine() makes.
+        weights : tensor [tokens, experts_per_token] float32, optional
+            Of the sum that combine() makes. None with weights_at_combine.
         count : tensor [1] int32, optional
             Read when the call runs: x, indices and weights (and the result of combine) then have max_tokens rows, of
             which so many count. It must not be changed until combine. One outside 0 to max_tokens is a BadInputError of
@@ -279,7 +277,13 @@ class MoeAllToAll(Operator):
         return out
 
     def dispatch_send(
-        self, x: Tensor, indices: Tensor, weights: Tensor, *, count: Tensor | None = None, stream: StreamLike = None
+        self,
+        x: Tensor,
+        indices: Tensor,
+        weights: Tensor | None = None,
+        *,
+        count: Tensor | None = None,
+        stream: StreamLike = None,
     ) -> None:
         """The half of dispatch() that sends. Every rank calls it.
 
@@ -298,61 +302,6 @@ class MoeAllToAll(Operator):
                 raise MisuseError("dispatch_recv() has no call; allowed: after dispatch_send()")
             out = self.new_received(self._like)
         self._dispatch_recv.enqueue(self, tuple(out), stream)
-        return out
-
-    @overload
-    def combine(self, y: Tensor, *, out: ResultT, stream: StreamLike = None) -> ResultT: ...
-    @overload
-    def combine(self, y: HostTensor, *, out: None = None, stream: StreamLike = None) -> Array: ...
-    @overload
-    def combine(self, y: Tensor, *, out: None = None, stream: StreamLike = None) -> Result: ...
-    def combine(self, y: Tensor, *, out: Result | None = None, stream: StreamLike = None) -> Result:
-        """Send the experts' outputs back and add them. Every rank calls it, after a dispatch.
-
-        Parameters
-        ----------
-        y : tensor [recv_rows, hidden]
-            The experts' outputs in the rows of dispatch, of the operator's dtype.
-        out : tensor [tokens, hidden], optional
-            For the result. None: a new tensor.
-        stream : farwarp.Stream, torch.cuda.Stream or int, optional
-            None: the current stream.
-
-        Returns
-        -------
-        Array or torch.Tensor [tokens, hidden]
-            `out` or a new tensor: the sums over a token's experts of weight * output.
-
-        Raises
-        ------
-        InvalidArgumentError
-            A tensor's shape, type, strides or device is not allowed.
-        MisuseError
-            The operator is closed, or no call waits for combine().
-        """
-        if out is None:
-            out = self._new(y, (self.tokens, self.hidden), self.dtype)
-        self._combine.enqueue(self, (y, out), stream)
-        self._end()
-        return out
-
-    def combine_send(self, y: Tensor, *, stream: StreamLike = None) -> None:
-        """The half of combine() that sends. Every rank calls it. Parameters and failures: combine()."""
-        self._combine_send.enqueue(self, (y,), stream)
-        self._like = y
-
-    @overload
-    def combine_recv(self, *, out: ResultT, stream: StreamLike = None) -> ResultT: ...
-    @overload
-    def combine_recv(self, *, out: None = None, stream: StreamLike = None) -> Result: ...
-    def combine_recv(self, *, out: Result | None = None, stream: StreamLike = None) -> Result:
-        """The half of combine() that receives. Every rank calls it. Parameters, result and failures: combine()."""
-        if out is None:
-            if self._like is None:
-                raise MisuseError("combine_recv() has no call; allowed: after combine_send()")
-            out = self._new(self._like, (self.tokens, self.hidden), self.dtype)
-        self._combine_recv.enqueue(self, (out,), stream)
-        self._end()
         return out
 
     def fused(

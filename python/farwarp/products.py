@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import overload
 
 from . import _c, dtypes
 from .arguments import flag
@@ -11,7 +11,7 @@ from .call import Call
 from .descriptor import choice, given, new_desc
 from .device_streams import StreamLike
 from .operator import Operator
-from .tensors import HostTensor, Result, ResultT, Tensor, TensorSpec
+from .tensors import HostTensor, Result, Results, ResultT, Tensor, TensorSpec
 from .world import World
 
 _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
@@ -265,7 +265,7 @@ class AllGatherGemm(ParallelGemm):
         out: Result | None = None,
         all_x: Result | None = None,
         stream: StreamLike = None,
-    ) -> Any:
+    ) -> Results:
         """Enqueue a product. Every rank calls it.
 
         Parameters

@@ -177,7 +177,8 @@ def _all_gather_matmul(
     keep_x = return_A or len(ws) > 1
     with _of_tensors(A_shard=A, Bs=Bs):
         first = group.operator(AllGatherGemm, rows * size, ws[0].shape[0] * size, k, dtype=dtype, return_x=keep_x)
-    y, all_x = first(x, ws[0]) if keep_x else (first(x, ws[0]), x)
+    results: Any = first(x, ws[0])
+    y, all_x = results if keep_x else (results, x)
     ys = [y]
     for w in ws[1:]:
         with _of_tensors(A_shard=A, Bs=Bs):

@@ -21,6 +21,9 @@ HostTensor = Union[Array, "np.ndarray[Any, Any]"]
 Result = Union[Array, "torch.Tensor"]
 """What operators return: torch tensors on a GPU if the first input is one, else Arrays."""
 
+Results = Union[Result, "tuple[Result, Result]"]
+"""What operators return that may have two results, by an option of their creation."""
+
 ResultT = TypeVar("ResultT", bound=Result)
 """What `out` is: it is returned."""
 

@@ -141,6 +141,8 @@ _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (
 
 
 def _form_of(operator: Any) -> str:
+    if isinstance(operator, MoeAllToAll) and (operator.rows or operator.weights_at_combine):
+        raise InvalidArgumentError("operator is a MoeAllToAll with rows or weights_at_combine; allowed: one without")
     for kind, form in _BY_CLASS:
         if isinstance(operator, kind):
             return form(operator)
