@@ -253,6 +253,7 @@ class AllGatherGemm(ParallelGemm):
         return self.m, self.n // self.world.size
 
     def result_specs(self) -> tuple[TensorSpec, ...]:
+        """Shape and type of each result of a call."""
         gathered = (TensorSpec((self.m, self.k), self.dtype),) if self.return_x else ()
         return super().result_specs() + gathered
 

@@ -343,6 +343,7 @@ class Qwen3(Streaming, Operator):
             return 0 if self.handle is None else _c.lib.qwen3_stop(self.handle, column, stream)
 
     def recovered(self) -> None:
+        """After World.recover(), which calls it: its sequences have ended."""
         self._lose_all("World.recover() has ended them")
 
     def _launch(self, steps: int, end_tokens: list[int], stream: int | None) -> list[list[int]]:
