@@ -17,11 +17,10 @@ int planted_error = 0;
 namespace {
 
 /// The first outcome that is no pass, or the last one.
-harness::CaseResult check(const nlohmann::json& planted, const std::string& label, TargetKind target) {
+harness::CaseResult check(const nlohmann::json& planted, TargetKind target) {
   harness::CaseResult result;
   std::vector<harness::CaseRequest> requests = harness::plain_requests(*operator_of(planted));
-  const nlohmann::json& fields = label != "none" && planted["errors"][label].contains("plain") ? planted["errors"][label] : planted;
-  if (fields.contains("plain")) requests = {requests.at(fields["plain"].get<std::size_t>())};
+  if (planted.contains("plain")) requests = {requests.at(planted["plain"].get<std::size_t>())};
   for (harness::CaseRequest& request : requests) {
     request.options.target = target;
     request.options.ranks = planted.value("ranks", 1);
@@ -52,7 +51,7 @@ TEST_P(Errors, AreRefusedByTheDefaultCheck) {
         << planted["entry"] << " defines no kernel " << kernel;
   emu::prefer_variant(name);
   planted_error = label == "none" ? 0 : planted["errors"][label]["number"].get<int>();
-  const harness::CaseResult result = check(planted, label, target);
+  const harness::CaseResult result = check(planted, target);
   const std::string said = result.outcome.detail + " " + result.outcome.status.to_string();
   if (planted_error == 0) {
     EXPECT_TRUE(result.outcome.pass) << said;

@@ -34,8 +34,7 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
     }
 
 An errors.json is like it, but each of its `cases` is one object with all of its errors. It has op, entry, kernels, only, ranks (1 if left
-out), plain (the number of the default check's only case that runs these kernels; all if left out), and `errors` with the fields about, file, find and replace, of
-device code, and plain, if it is not that of the object. The object has both texts: of a `find` that ends with a
+out), plain (the number of the default check's only case that runs these kernels; all if left out), and `errors` with the fields about, file, find and replace, of device code. The object has both texts: of a `find` that ends with a
 semicolon an if statement, of another one a conditional expression. Several errors may have the same `find`.
 
 check does not know the operators: the test mutants_cases_test says whether operators, parameters and kernels exist.
@@ -190,7 +189,7 @@ def read_errors(path: pathlib.Path, root: pathlib.Path) -> dict:
             fail(at, f"field 'entry' is '{case['entry']}'; allowed is a file, from the source root")
         for number, (label, error) in enumerate(case["errors"].items()):
             error["at"] = f"{where}, error {label}"
-            check_fields(error, {"about": str, "file": str, "find": str, "replace": str}, {"at": str, "plain": int}, error["at"])
+            check_fields(error, {"about": str, "file": str, "find": str, "replace": str}, {"at": str}, error["at"])
             source = path.parent / error["file"]
             if ".dev." not in error["file"] or not source.is_file():
                 fail(error["at"], f"field 'file' is '{error['file']}'; allowed is a file of this folder with device code")

@@ -146,7 +146,7 @@ const bool kRegistered = [] {
        },
        {harness::Fault::Kind::kDelay, harness::Fault::Kind::kKill, harness::Fault::Kind::kMismatch},
        nullptr,
-       // Past a page of 16; prompts of three chunks, whose last page is not full; draws; past a tile of 128 keys, most of them zeros.
+       // Past a page of 16; prompts of three chunks, whose last page is not full; draws.
        {{{"model", "auto"}, {"batch", "2"}, {"prompt", "20"}, {"tokens", "9"}, {"max_sms", "2"}},
         {{"model", "auto"}, {"batch", "2"}, {"prompt", "38"}, {"tokens", "3"}, {"prefill", "16"}, {"max_sms", "2"}},
         {{"model", "auto"},
@@ -155,13 +155,6 @@ const bool kRegistered = [] {
          {"launches", "1"},
          {"temperature", "1"},
          {"top_p", "0.9"},
-         {"max_sms", "2"}},
-        {{"model", "auto"},
-         {"prompt", "1"},
-         {"tokens", "4"},
-         {"launches", "1"},
-         {"zeros", "126"},
-         {"splits", "1"},
          {"max_sms", "2"}}}});
   return true;
 }();
