@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 
-MOST_RATIO = 1.5  # 0.91 was the largest of 59 cases, 2026-11-27
+MOST_RATIO = 1.5  # 0.91 was the largest of 59 cases on emu_sm90, 2026-11-27; 141 more passed when 2.5 was allowed
 
 # What a key asks for that farwarp does not compute: in config.json, or in generation_config.json.
 ROTATIONS = (
