@@ -9,21 +9,16 @@
 #pragma once
 
 #include "farwarp/fleet/gang.h"
+#include "farwarp/fleet/launch.h"
+#include "farwarp/fleet/sites.h"
 #include "farwarp/fleet/tasks.dev.h"
 #include "farwarp/fleet/worker.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-/// Wait sites of the ledger.
-struct GangSites {
-  std::uint32_t entered, done, started;
-};
-
 class Gang {
  public:
-  /// `shift`: Worker's.
-  FARWARP_DEVICE Gang(GangCells* cells, std::int64_t shift, GangSites sites)
-      : cells_(cells), shift_(shift), sites_(sites) {}
+  FARWARP_DEVICE Gang(GangCells* cells, PlainBuffers buffers) : cells_(cells), buffers_(buffers) {}
 
   /// [block] Claims a number, and waits until all blocks have done so. False on all threads if that failed: then the block must do no task. `memory`:
   /// kGangPlaceBytes, the gang's until the launch ends.
@@ -32,7 +27,14 @@ class Gang {
     if (thread_index() == 0) set_place(claim(call));
     return !block_any(!call.live);
   }
-  FARWARP_DEVICE GangWorker worker() const { return {number(), true, shift_}; }
+  template <int columns>
+  FARWARP_DEVICE Worker<columns> worker() const {
+    if constexpr (streams(columns)) {
+      return {number(), buffers_};
+    } else {
+      return {number(), {true, buffers_.memory}};
+    }
+  }
   /// Of the worker.
   FARWARP_DEVICE int number() const { return uniform(place().worker); }
 
@@ -44,7 +46,7 @@ class Gang {
       if (next.index == 0) {
         schedule(call, next);
       } else {
-        wait_count<Scope::chiplet>(call, started_of(next.xcd), next.started, wait(sites_.started));
+        wait_count<Scope::chiplet>(call, started_of(next.xcd), next.started, wait(kSiteStepStart));
       }
       next.done += next.xcds;
       next.arrived += next.workers;
@@ -117,7 +119,7 @@ class Gang {
     const std::uint32_t number = fetch_add<Order::relaxed, Scope::device>(claimed_of(place.xcd), 1u);
     place.index = static_cast<std::uint16_t>(number - load(claimed_before(place.xcd)));
     fetch_add<Order::release, Scope::device>(entered(), 1u);
-    wait_count<Scope::device>(call, entered(), all, wait(sites_.entered));
+    wait_count<Scope::device>(call, entered(), all, wait(kSiteWorkers));
 #pragma unroll 1
     for (std::uint32_t xcd = 0; xcd < kMostXcds; ++xcd) {
       const std::uint32_t claimed = load<Order::relaxed, Scope::device>(claimed_of(xcd)) - load(claimed_before(xcd));
@@ -131,28 +133,15 @@ class Gang {
 
   /// [thread] Hands a step to the XCD's workers once all XCDs have ended the one before.
   FARWARP_DEVICE void schedule(Call& call, const Place& next) const {
-    if (wait_count<Scope::device>(call, done(), next.done, wait(sites_.done)))
+    if (wait_count<Scope::device>(call, done(), next.done, wait(kSiteStepEnd)))
       store<Order::release, Scope::chiplet>(started_of(next.xcd), next.started);
   }
 
   GangCells* cells_;
-  std::int64_t shift_;
-  GangSites sites_;
+  PlainBuffers buffers_;
   Shared<Vec16> memory_{};
 };
 
-/// The same for streamed vectors: the device's counter of steps (phases.dev.h) is replaced by those of XCDs.
-class StreamGang : public Gang {
- public:
-  /// `heap`, `data`: StreamWorker's.
-  FARWARP_DEVICE StreamGang(GangCells* cells, const std::byte* heap, std::byte* data, GangSites sites)
-      : Gang(cells, 0, sites), heap_(heap), data_(data) {}
-
-  FARWARP_DEVICE StreamWorker worker() const { return {{heap_, data_}, number()}; }
-
- private:
-  const std::byte* heap_;
-  std::byte* data_;
-};
+FARWARP_DEVICE Gang gang_of(const Launch& launch) { return {launch.gang, {launch.plain}}; }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "farwarp/base/arguments.h"
 
@@ -45,6 +46,16 @@ class Unrolled {
       }
     }
   }
+  /// The first step after `number` that reads `buffer`; -1: none before it is written again.
+  int reader_after(int number, int buffer) const {
+    for (int later = number + 1; later < size(); ++later) {
+      if (reads(later, buffer)) return later;
+      if (writes(later, buffer)) break;
+    }
+    return -1;
+  }
+  /// How many tags a step's token and layer are after those of the first one.
+  int tag(int number) const { return number / count_ * graph_.tags_of_token() + step(number).layer; }
   /// Whether all ranks have added the sums that were in the buffer before when step `number` sends: another step that adds sums of the same tiles
   /// has ended in between. To end, a worker needs each rank's sums, which the peer's worker with the same tiles sends after it has added those before.
   bool rank_sums_collected(int number) const {
@@ -77,7 +88,84 @@ std::string tasks_of(const Step& step, int workers) {
 
 }  // namespace
 
-Status Graph::check(const std::vector<int>& first_inputs) const {
+int Graph::add_buffer(std::string name, Storage storage, std::int64_t fours) {
+  const bool packets = is_packets(storage);
+  std::int64_t& end = packets ? packet_bytes : plain_bytes;
+  buffers.push_back({std::move(name), storage, fours, end});
+  end += (fours * (packets ? 16 : 8) + 127) / 128 * 128;
+  return static_cast<int>(buffers.size()) - 1;
+}
+
+Graph Graph::with_plain_buffers() const {
+  Graph plain;
+  for (const Buffer& buffer : buffers)
+    plain.add_buffer(buffer.name, buffer.storage == Storage::kPackets ? Storage::kPlain : buffer.storage, buffer.fours);
+  plain.steps = steps;
+  plain.first_inputs = first_inputs;
+  return plain;
+}
+
+int Graph::tags_of_token() const {
+  int most = 0;
+  for (const Step& step : steps) most = std::max(most, step.layer);
+  return most + 1;
+}
+
+namespace {
+
+/// What a step does with a buffer that another step has written before.
+Status check_write(const Graph& graph, const Unrolled& unrolled, int number, int buffer) {
+  const Step& step = unrolled.step(number);
+  const Buffer& written = graph.buffers[static_cast<std::size_t>(buffer)];
+  if (written.storage == Storage::kOwn || written.storage == Storage::kCopies) return {};  // a worker's own order
+  for (const Step::Read& read : step.reads) {
+    if (read.buffer == buffer && read.whole)
+      return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, written.name));
+  }
+  const int before = unrolled.writer_before(number, buffer);
+  if (before < 0) return {};
+  std::set<int> ended;
+  unrolled.add_ended(number, false, ended);
+  int first = -1;
+  for (int reader = before + 1; reader < number; ++reader) {
+    if (!unrolled.reads(reader, buffer)) continue;
+    if (first < 0) first = reader;
+    if (!ended.contains(reader))
+      return invalid_argument(
+          fmt::format("step {} writes {} again, while step {} may still read what step {} has written", step.name,
+                      written.name, unrolled.step(reader).name, unrolled.step(before).name));
+    if (unrolled.tag(reader) != unrolled.tag(first))
+      return invalid_argument(fmt::format("step {} reads {} in another layer than step {}", unrolled.step(reader).name,
+                                          written.name, unrolled.step(first).name));
+  }
+  if (first < 0)
+    return invalid_argument(
+        fmt::format("step {} writes {}, which no step reads", unrolled.step(before).name, written.name));
+  return {};
+}
+
+/// Own memory is the same worker's in all steps that use it.
+Status check_shares(const Graph& graph, const Unrolled& unrolled) {
+  for (int buffer = 0; buffer < static_cast<int>(graph.buffers.size()); ++buffer) {
+    if (graph.buffers[static_cast<std::size_t>(buffer)].storage != Storage::kOwn) continue;
+    const Step* first = nullptr;
+    for (int number = 0; number < unrolled.size() / 2; ++number) {
+      if (!unrolled.reads(number, buffer) && !unrolled.writes(number, buffer)) continue;
+      const Step& step = unrolled.step(number);
+      if (first == nullptr) first = &step;
+      if (step.matrix.tiles != first->matrix.tiles || step.units != first->units)
+        return invalid_argument(
+            fmt::format("steps {} and {} use {}, but share their work in different ways: a worker would read what "
+                        "another one has written",
+                        first->name, step.name, graph.buffers[static_cast<std::size_t>(buffer)].name));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status Graph::check() const {
   const Unrolled unrolled(*this);
   const auto name = [&](int buffer) { return buffers[static_cast<std::size_t>(buffer)].name; };
   for (int number = 0; number < unrolled.size(); ++number) {
@@ -89,32 +177,13 @@ Status Graph::check(const std::vector<int>& first_inputs) const {
             fmt::format("step {} reads {}, which no step before it writes", step.name, name(read.buffer)));
     }
     for (const int buffer : step.writes) {
-      for (const Step::Read& read : step.reads) {
-        if (read.buffer == buffer && read.whole)
-          return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, name(buffer)));
-      }
-      const int before = unrolled.writer_before(number, buffer);
-      if (before < 0) continue;
-      std::set<int> ended;
-      unrolled.add_ended(number, false, ended);
-      bool read = false;
-      for (int reader = before + 1; reader < number; ++reader) {
-        if (!unrolled.reads(reader, buffer)) continue;
-        read = true;
-        if (!ended.contains(reader))
-          return invalid_argument(
-              fmt::format("step {} writes {} again, while step {} may still read what step {} has written", step.name,
-                          name(buffer), unrolled.step(reader).name, unrolled.step(before).name));
-      }
-      if (!read)
-        return invalid_argument(
-            fmt::format("step {} writes {}, which no step reads", unrolled.step(before).name, name(buffer)));
+      if (Status status = check_write(*this, unrolled, number, buffer); !status.ok()) return status;
     }
     if (step.rank_sums >= 0 && !unrolled.rank_sums_collected(number))
       return invalid_argument(fmt::format("step {} sends partial sums to {}, while a rank may still add those before",
                                           step.name, name(step.rank_sums)));
   }
-  return {};
+  return check_shares(*this, unrolled);
 }
 
 std::string Graph::to_string(int workers) const {
@@ -156,25 +225,39 @@ bool keeps_sums(const MatrixShape& matrix, int workers) {
   return share_of(matrix.tiles, workers, 0).count <= kMostPassTiles;
 }
 
-Result<TaskLists> plan_static(const Graph& graph, int workers) {
+Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t packets_at) {
   TaskLists lists;
   lists.count = static_cast<int>(graph.steps.size());
-  const auto offset = [&](const auto& list, std::size_t number, const auto& buffer_of) {
-    return number < list.size() ? graph.buffers[static_cast<std::size_t>(buffer_of(list[number]))].offset : 0;
+  const Unrolled unrolled(graph);
+  const auto offset_of = [&](int number) {
+    const Buffer& buffer = graph.buffers[static_cast<std::size_t>(number)];
+    return buffer.offset + (is_packets(buffer.storage) ? packets_at : 0);
   };
-  const auto of_read = [](const Step::Read& read) { return read.buffer; };
-  const auto of_write = [](int buffer) { return buffer; };
   for (int worker = 0; worker < workers; ++worker) {
-    for (const Step& step : graph.steps) {
-      const Share share = share_of(step.matrix.tiles, workers, worker);
+    for (int number = 0; number < lists.count; ++number) {
+      const Step& step = unrolled.step(number);
       if (!keeps_sums(step.matrix, workers))
         return invalid_argument(fmt::format(
             "step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
             "more than {} stages",
             step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, step.matrix.at_once));
-      lists.tasks.push_back({step.kind, step.layer, share.first, share.count, step.matrix, step.weights,
-                             offset(step.reads, 0, of_read), offset(step.writes, 0, of_write), step.norm,
-                             step.rank_sums < 0 ? 0 : graph.buffers[static_cast<std::size_t>(step.rank_sums)].offset});
+      const Share tiles = share_of(step.matrix.tiles, workers, worker);
+      const bool has_tiles = step.matrix.tiles > 0;
+      const int reader = step.writes.empty() ? -1 : unrolled.reader_after(number, step.writes[0]);
+      lists.tasks.push_back({.kind = step.kind,
+                             .layer = step.layer,
+                             .first = has_tiles ? tiles.first : worker,
+                             .count = has_tiles ? tiles.count : (step.units - worker + workers - 1) / workers,
+                             .matrix = step.matrix,
+                             .weights = step.weights,
+                             .in = step.reads.empty() ? 0 : offset_of(step.reads[0].buffer),
+                             .out = step.writes.empty() ? 0 : offset_of(step.writes[0]),
+                             .norm = step.norm,
+                             .rank_sums = step.rank_sums < 0 ? -1 : offset_of(step.rank_sums),
+                             .norm_rows = step.norm_rows,
+                             .epilogue = step.epilogue,
+                             .out_later = static_cast<std::int16_t>(
+                                 reader < 0 ? 0 : unrolled.tag(reader) - unrolled.tag(number))});
     }
   }
   return lists;

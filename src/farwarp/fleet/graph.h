@@ -1,7 +1,7 @@
 // The task graph of one token: data that the host builds, checks and prints, and plans for the workers.
 //
-// A step is one operation; its tasks are its tiles or units, shared by all workers. Tasks of different steps wait for each other only through
-// buffers: what a task writes carries the tag of its token and layer, and a task that reads waits until all it reads has its tag.
+// A step is one operation. Its tiles, or where it has no matrix its units, are shared by all workers: a worker's share is a task. Tasks of different steps
+// wait for each other through buffers alone: a packet carries the tag of its token and layer, and who reads it waits for that tag.
 #pragma once
 
 #include <string>
@@ -12,11 +12,21 @@
 
 namespace farwarp::fleet {
 
-/// Packets that steps write and read; each element is written by one task.
+enum class Storage : std::uint8_t {
+  kPackets,      ///< in the heap: a reader waits for each packet's tag
+  kRankPackets,  ///< the same with every dispatcher, as peers may write them
+  kPlain,        ///< in the rank's device memory: the dispatcher orders its uses
+  kOwn,          ///< in the rank's device memory: a worker reads what it has written itself
+  kCopies        ///< each worker has all of it
+};
+constexpr bool is_packets(Storage storage) { return storage <= Storage::kRankPackets; }
+
+/// What steps write and read; each element is written by one task.
 struct Buffer {
   std::string name;
-  std::int64_t bytes = 0;   ///< of the packets
-  std::int64_t offset = 0;  ///< in the heap
+  Storage storage = Storage::kPackets;
+  std::int64_t fours = 0;   ///< places (layout.h); of own memory and copies, which the model allocates, none
+  std::int64_t offset = 0;  ///< in bytes, among the packets of the graph or among its plain buffers
 };
 
 struct Step {
@@ -26,24 +36,34 @@ struct Step {
   };
   std::string name;
   std::int32_t kind = 0, layer = 0;
-  MatrixShape matrix{};      ///< its tiles are the tasks; no tiles: see `units`
+  MatrixShape matrix{};      ///< its tiles are shared; no tiles: see `units`. Without stages there are no weights
   std::int64_t weights = 0;  ///< of the matrix
-  std::int64_t norm = 0;     ///< see Task
-  int units = 0;             ///< tasks of a step without a matrix, for printing
-  std::vector<Read> reads;   ///< the first is Task::in
-  std::vector<int> writes;   ///< the first is Task::out
-  int rank_sums = -1;        ///< the buffer of all ranks' partial sums; -1: sums are whole
+  Epilogue epilogue = Epilogue::kNone;
+  std::int64_t norm = 0;  ///< see Task
+  int norm_rows = 0;      ///< see Task
+  int units = 0;          ///< of a step without tiles: what is shared
+  std::vector<Read> reads;  ///< the first is Task::in
+  std::vector<int> writes;  ///< the first is Task::out
+  int rank_sums = -1;       ///< the buffer of all ranks' partial sums; -1: sums are whole
 };
 
 struct Graph {
   std::vector<Buffer> buffers;
   std::vector<Step>
       steps;  ///< in the order in which each worker does its tasks; after the last follows the first, of the next token
+  std::vector<int> first_inputs;  ///< buffers that the token before has written
+  std::int64_t packet_bytes = 0, plain_bytes = 0;  ///< of all buffers
 
-  /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a later step), a buffer that no
-  /// step reads, or a buffer that a step writes again while an earlier version may still be read, also on another rank. `first_inputs`: buffers
-  /// that the token before has written.
-  Status check(const std::vector<int>& first_inputs) const;
+  /// Gives it a place. Returns its number.
+  int add_buffer(std::string name, Storage storage, std::int64_t fours = 0);
+  /// The same graph for the gang dispatcher: packets that no peer writes are plain.
+  Graph with_plain_buffers() const;
+  /// Tags differ between a token's layers: this many for each token.
+  int tags_of_token() const;
+  /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a later step); a buffer that no
+  /// step reads; a buffer that a step writes again while an earlier version may still be read, also on another rank; own memory that two steps share in
+  /// different ways, so that a worker would read what another one has written; a vector that is read under two tags.
+  Status check() const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;
   /// For Graphviz. Dashed: a task reads a part of the buffer.
@@ -59,7 +79,8 @@ struct TaskLists {
 /// Whether each worker has room for the sums of its tiles of a matrix of several passes and no groups: kMostPassTiles.
 bool keeps_sums(const MatrixShape& matrix, int workers);
 
-/// Tiles are shared by share_of(). An error unless keeps_sums() is true of each step's matrix.
-Result<TaskLists> plan_static(const Graph& graph, int workers);
+/// Tiles are shared by share_of(); units are dealt out in turn. `packets_at`: where the graph's packets begin in the heap. An error unless keeps_sums() is
+/// true of each step's matrix.
+Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t packets_at = 0);
 
 }  // namespace farwarp::fleet

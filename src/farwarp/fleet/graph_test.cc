@@ -122,25 +122,28 @@ TEST(Layout, SharesCoverAllTiles) {
 Graph two_steps() {
   Graph graph;
   graph.buffers = {{"a"}, {"b"}};
+  graph.first_inputs = {0};
   graph.steps.push_back({.name = "first", .reads = {{0, true}}, .writes = {1}});
   graph.steps.push_back({.name = "second", .reads = {{1, true}}, .writes = {0}});
   return graph;
 }
 
-TEST(Graph, StepsThatReadAllThatWasWrittenMayUseTwoBuffers) { EXPECT_TRUE(two_steps().check({0}).ok()); }
+TEST(Graph, StepsThatReadAllThatWasWrittenMayUseTwoBuffers) { EXPECT_TRUE(two_steps().check().ok()); }
 
 TEST(Graph, WhatNoStepWritesIsNamed) {
   Graph graph = two_steps();
-  EXPECT_EQ(graph.check({}).message(), "step first reads a, which no step before it writes");
+  graph.first_inputs.clear();
+  EXPECT_EQ(graph.check().message(), "step first reads a, which no step before it writes");
+  graph.first_inputs = {0};
   graph.steps[0].reads.push_back({1, true});
-  EXPECT_EQ(graph.check({0}).message(), "step first reads b, which no step before it writes") << "a cycle";
+  EXPECT_EQ(graph.check().message(), "step first reads b, which no step before it writes") << "a cycle";
 }
 
 TEST(Graph, WhatNoStepReadsIsNamed) {
   Graph graph = two_steps();
   graph.buffers.push_back({"c"});
   graph.steps[1].writes.push_back(2);
-  EXPECT_EQ(graph.check({0}).message(), "step second writes c, which no step reads");
+  EXPECT_EQ(graph.check().message(), "step second writes c, which no step reads");
 }
 
 TEST(Graph, ABufferThatIsWrittenTooEarlyIsNamed) {
@@ -148,14 +151,79 @@ TEST(Graph, ABufferThatIsWrittenTooEarlyIsNamed) {
   // A task of `first` waits for a part of a only, so other tasks of `second` may still read b.
   graph.steps[0].reads[0].whole = false;
   graph.steps[1].reads[0].whole = false;
-  EXPECT_EQ(graph.check({0}).message(),
+  EXPECT_EQ(graph.check().message(),
             "step first writes b again, while step second may still read what step first has written");
 }
 
 TEST(Graph, AStepThatWritesWhatItsTasksReadIsNamed) {
   Graph graph = two_steps();
   graph.steps[0].writes.push_back(0);
-  EXPECT_EQ(graph.check({0}).message(), "step first writes a, which its own tasks read");
+  EXPECT_EQ(graph.check().message(), "step first writes a, which its own tasks read");
+}
+
+/// The residual: whoever writes a part reads it.
+TEST(Graph, OwnMemoryThatStepsShareInDifferentWaysIsNamed) {
+  Graph graph = two_steps();
+  const int own = graph.add_buffer("own", Storage::kOwn);
+  graph.first_inputs.push_back(own);
+  for (Step& step : graph.steps) {
+    step.matrix = {16, 0};
+    step.reads.push_back({own, false});
+    step.writes.push_back(own);
+  }
+  EXPECT_TRUE(graph.check().ok()) << graph.check().message();
+  graph.steps[1].matrix.tiles = 8;
+  EXPECT_EQ(graph.check().message(),
+            "steps first and second use own, but share their work in different ways: a worker would read what another "
+            "one has written");
+  graph.steps[1].matrix.tiles = 0;
+  graph.steps[1].units = 16;
+  EXPECT_FALSE(graph.check().ok()) << "tiles are shared in another way than units";
+}
+
+/// A packet has one tag.
+TEST(Graph, AVectorThatTwoLayersReadIsNamed) {
+  Graph graph = two_steps();
+  graph.steps.push_back({.name = "third", .layer = 1, .reads = {{1, true}, {0, true}}, .writes = {0}});
+  graph.steps[1].writes.clear();
+  EXPECT_FALSE(graph.check().ok());
+}
+
+TEST(Graph, TasksHaveTheTagsOfTheirReaders) {
+  Graph graph = two_steps();  // b is read in the next layer, a in the next token's first
+  graph.steps[1].layer = 1;
+  const auto lists = plan_static(graph, 1);
+  ASSERT_TRUE(lists.ok());
+  EXPECT_EQ(graph.tags_of_token(), 2);
+  EXPECT_EQ(lists->tasks[0].out_later, 1);
+  EXPECT_EQ(lists->tasks[1].out_later, 1);
+}
+
+TEST(Graph, UnitsAreDealtOutInTurn) {
+  Graph graph = two_steps();
+  graph.steps[0].units = 7;
+  const auto lists = plan_static(graph, 3);
+  ASSERT_TRUE(lists.ok());
+  for (int worker = 0; worker < 3; ++worker) {
+    const Task& task = lists->tasks[static_cast<std::size_t>(2 * worker)];
+    EXPECT_EQ(task.first, worker);
+    EXPECT_EQ(task.count, worker == 0 ? 3 : 2);
+  }
+}
+
+/// Only what no peer writes becomes plain, and it has its own place.
+TEST(Graph, PlainBuffersArePlacedApartFromPackets) {
+  Graph graph;
+  const int vector = graph.add_buffer("vector", Storage::kPackets, 10),
+            sums = graph.add_buffer("sums", Storage::kRankPackets, 3);
+  EXPECT_EQ(graph.buffers[static_cast<std::size_t>(sums)].offset, 256);
+  EXPECT_EQ(graph.packet_bytes, 384);
+  EXPECT_EQ(graph.plain_bytes, 0);
+  const Graph plain = graph.with_plain_buffers();
+  EXPECT_EQ(plain.buffers[static_cast<std::size_t>(vector)].storage, Storage::kPlain);
+  EXPECT_EQ(plain.buffers[static_cast<std::size_t>(sums)].offset, 0);
+  EXPECT_EQ(plain.packet_bytes, 128);
+  EXPECT_EQ(plain.plain_bytes, 128);
 }
 
 TEST(Graph, AMatrixOfSeveralPassesNeedsEnoughWorkers) {

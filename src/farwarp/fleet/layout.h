@@ -33,8 +33,8 @@ constexpr int most_pass_stages(int columns, bool bulk_copy) {
   return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
 }
 inline constexpr int kGroupTiles = 4;  ///< of a worker, whose sums are in registers while a vector streams by: a group
-/// Tiles of a group that are multiplied by one instruction and finished together: a unit.
-constexpr int unit_tiles(bool bulk_copy) { return bulk_copy ? kGroupTiles : 1; }
+/// Tiles of a group that are multiplied by one instruction and finished together: a portion.
+constexpr int portion_tiles(bool bulk_copy) { return bulk_copy ? kGroupTiles : 1; }
 inline constexpr int kMostPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
@@ -174,26 +174,27 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
 
 // ---- activations
 //
-// Between tasks activations are vectors of bf16 for several columns (sequences), as packets that carry four numbers and a tag: the tag says of
-// which token and layer they are, so a reader needs no counter and no fence, and nothing is ever cleared.
+// Between tasks activations are vectors of bf16 for several columns (sequences). Rows 4i to 4i + 3 of a column are a four, 8 bytes. In a buffer of packets
+// each four is a packet, with a tag that says of which token and layer it is: a reader needs no counter and no fence, and nothing is ever cleared. In a plain
+// buffer fours lie side by side, and the dispatcher orders who writes and who reads (phases.dev.h, gang.dev.h). Places are in fours from the buffer's begin.
 
-/// Rows 4i to 4i + 3 of a column are one packet. The four packets of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled
-/// as wgmma() reads them; on CDNA the eight of 32 rows, so that those which a lane multiplies by a warp's two fragments of a stage are neighbours.
-constexpr std::int64_t packet_at(MatrixUnit unit, int columns, int row, int column) {
+/// The four fours of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled as wgmma() reads them; on CDNA the eight
+/// of 32 rows, so that those which a lane multiplies by a warp's two fragments of a stage are neighbours.
+constexpr std::int64_t four_at(MatrixUnit unit, int columns, int row, int column) {
   if (!streams(columns)) return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
   if (unit == MatrixUnit::kMfma)
     return (std::int64_t{row / 32} * columns + column) * 8 + row / 4 % 4 * 2 + row / 16 % 2;
   return (std::int64_t{row / 64} * columns * kSwizzleRowBytes + swizzled_offset(column, row % 64 * 2)) / 8;
 }
 
-// A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its packets follow the sums of its squares before that, fp32:
-// a packet for each tile and pair of columns.
+// A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its fours follow the sums of its squares before that, fp32:
+// two, of a pair of columns, in the place of a four for each tile and pair.
 constexpr int column_pairs(int columns) { return (columns + 1) / 2; }
 constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
   return std::int64_t{rows} / 4 * columns + std::int64_t{tile} * column_pairs(columns) + pair;
 }
-constexpr std::int64_t normed_packets(int columns, int rows) { return squares_at(columns, rows, rows / kTileRows, 0); }
-/// Of a streamed vector they are plain numbers, [tiles][columns].
+constexpr std::int64_t normed_fours(int columns, int rows) { return squares_at(columns, rows, rows / kTileRows, 0); }
+/// In a plain buffer they are numbers, [tiles][columns].
 constexpr int squares_bytes(int columns, int rows) { return rows / kTileRows * columns * 4; }
 
 // Several ranks with a share each of a matrix's columns have partial sums, fp32: a packet for two rows. If vectors are packets, each rank sends its own to every rank. Of
@@ -219,7 +220,7 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
 constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
 /// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
 /// lanes that have the same rows of several columns store to different banks.
-constexpr int unit_sums_at(int columns, int tile, int column, int row) {
+constexpr int portion_sums_at(int columns, int tile, int column, int row) {
   return (tile * columns + column) * kTileRows + ((row / 4) ^ (column / 2 % 4)) * 4;
 }
 /// Buffers of partial sums: one where the warps that compute also finish tiles.
@@ -240,9 +241,9 @@ struct ProjectShared {
   static constexpr int kTile = columns * kTileRows * 4, kSumBuffers = sum_buffers(columns);
   static constexpr bool kLoadsVectors = streams(columns) && bulk_copy;
   static constexpr int kPartials = partial_sums(columns, bulk_copy);
-  static constexpr int kUnitTiles = streams(columns) ? unit_tiles(bulk_copy) : 1;
-  /// [tiles of a unit][columns][16] fp32
-  static constexpr int partials(int buffer, int number) { return (buffer * kPartials + number) * kUnitTiles * kTile; }
+  static constexpr int kPortionTiles = streams(columns) ? portion_tiles(bulk_copy) : 1;
+  /// [tiles of a portion][columns][16] fp32
+  static constexpr int partials(int buffer, int number) { return (buffer * kPartials + number) * kPortionTiles * kTile; }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
   }                                                                          ///< the same, of earlier passes
@@ -262,16 +263,29 @@ struct ProjectShared {
   static constexpr int kBytes = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
 };
 
-/// A task, as a worker reads it. What the operands are depends on the kind.
+/// What becomes of the sums of a task that multiplies.
+enum class Epilogue : std::int16_t {
+  kNone,    ///< the task multiplies nothing
+  kStore,   ///< rows of `out`
+  kGated,   ///< SiLU of rows 0 to 7 of a tile, times rows 8 to 15: rows of `out`
+  kHidden,  ///< added to the residual, which is the hidden vector: that times a norm's weights, and its squares, are `out`. Without a matrix, the model says what
+            ///< the vector begins with
+  kModel    ///< the model's own
+};
+
+/// A task, as a worker reads it.
 struct alignas(16) Task {
-  std::int32_t kind, layer;
-  std::int32_t first, count;  ///< tiles, or units of another kind
+  std::int32_t kind;   ///< the model's number of the step's operation
+  std::int32_t layer;  ///< tells the tag of what the task reads
+  std::int32_t first, count;  ///< tiles, one after the other; of a step without tiles its units, each as many after the one before as there are workers
   MatrixShape matrix;         ///< of which these tiles are
   std::int64_t weights;       ///< the matrix, in bytes from the weights' begin
-  std::int64_t in, out;       ///< packets, in bytes in the heap
-  std::int64_t norm;          ///< a vector of bf16 that `out` is multiplied by, in bytes from the weights' begin
-  std::int64_t
-      rank_sums;  ///< packets, in bytes in the heap of every rank: sums of all ranks are added; 0: sums are whole
+  std::int64_t in, out;       ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
+  std::int64_t norm;          ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
+  std::int64_t rank_sums;     ///< packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
+  std::int32_t norm_rows;     ///< rows of `in`, if its RMSNorm is multiplied; else 0
+  Epilogue epilogue;
+  std::int16_t out_later;  ///< how many tags after that of `layer` the tag of `out` is: its readers may be of a later layer
 };
 static_assert(sizeof(Task) == 80);
 

@@ -8,9 +8,9 @@ namespace farwarp::FARWARP_TARGET::fleet {
 template <int columns>
 class MfmaMultiplier {
  public:
-  static constexpr int kUnits = kGroupTiles;  ///< a tile each
+  static constexpr int kPortions = kGroupTiles;  ///< a tile each
   static constexpr int kBlockColumns = 16;    ///< of a product
-  struct UnitSums {
+  struct PortionSums {
     Sums of[columns / kBlockColumns];
   };
 
@@ -18,28 +18,28 @@ class MfmaMultiplier {
       : memory_(memory), weights_(weights) {}
 
   /// [the warps that compute] Of a norm's input, inverse roots are stored here, where no sums take registers.
-  FARWARP_DEVICE void begin_task(const Call& call, const StreamWorker& worker, const Task& task,
+  FARWARP_DEVICE void begin_task(const Worker<columns>& worker, const Task& task,
                                  const InputNorm& norm) const {
-    if (norm.exists) store_inverse_roots(call.view, worker, task, norm);
+    if (norm.exists()) store_inverse_roots(worker, task, norm);
   }
   /// [the warps that compute] Group `number` of a task: the whole vector. `sums` are zeros before.
-  FARWARP_DEVICE void multiply(Call& call, const StreamWorker& worker, const Task& group, int number,
-                               std::uint32_t site, UnitSums (&sums)[kUnits]) {
+  FARWARP_DEVICE void multiply(Call& call, const Worker<columns>& worker, const Task& group, int number,
+                               std::uint32_t site, PortionSums (&sums)[kPortions]) {
     const int passes = group.matrix.passes();
 #pragma unroll 1
     for (int pass = 0; pass < passes; ++pass) {
       warp_sync();  // the pass before has been multiplied
-      PassVector<columns>(memory_).wait(call, worker, group.in, pass * group.matrix.pass_stages(),
+      PassVector<columns>(memory_).fetch(call, worker, group.in, pass * group.matrix.pass_stages(),
                                         group.matrix.stages_of(pass), site);
 #pragma unroll
-      for (int tile = 0; tile < kUnits; ++tile) {
-        if (tile < group.count) multiply_pass(group, pass, number * kUnits + tile, sums[tile]);
+      for (int tile = 0; tile < kPortions; ++tile) {
+        if (tile < group.count) multiply_pass(group, pass, number * kPortions + tile, sums[tile]);
       }
     }
   }
 
-  /// [the warps that compute] Of a unit.
-  FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
+  /// [the warps that compute] Of a portion.
+  FARWARP_DEVICE void store_partials(const PortionSums& sums) const {
     const Shared<float> to =
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, false>::partials(0, warp_index()));
 #pragma unroll
@@ -47,7 +47,7 @@ class MfmaMultiplier {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const MatrixIndex at = sum_index(lane_index(), i);
-        store(to + (unit_sums_at(columns, 0, block * kBlockColumns + at.column, at.row) + at.row % 4),
+        store(to + (portion_sums_at(columns, 0, block * kBlockColumns + at.column, at.row) + at.row % 4),
               sums.of[block][i]);
       }
     }
@@ -55,7 +55,7 @@ class MfmaMultiplier {
 
  private:
   /// [the warps that compute] Each warp adds the squares of every eighth few tiles.
-  FARWARP_DEVICE void store_inverse_roots(const WorldView& view, const StreamWorker& worker, const Task& task,
+  FARWARP_DEVICE void store_inverse_roots(const Worker<columns>& worker, const Task& task,
                                           const InputNorm& norm) const {
     constexpr int kPairs = column_pairs(columns), kAtOnce = Target::kWarpSize / kPairs, kTogether = 8;
     const int tiles = norm.rows / kTileRows, pair = lane_index() % kPairs;
@@ -67,7 +67,7 @@ class MfmaMultiplier {
       for (int i = 0; i < kTogether; ++i) {
         const int tile = begin + (i * kWarps + warp_index()) * kAtOnce + lane_index() / kPairs;
         if (tile < tiles)
-          data[i] = load(worker.data_of((vector_at(view, task.in) + squares_at(columns, norm.rows, tile, pair)).raw));
+          data[i] = load(worker.buffers.plain_at(task.in) + squares_at(columns, norm.rows, tile, pair));
       }
 #pragma unroll
       for (const std::uint64_t bits : data) {
@@ -92,7 +92,7 @@ class MfmaMultiplier {
             inverse_root_of_warps<columns>(memory_, norm, thread_index()));
   }
   /// [warp] A pass of a tile. `tile`: of the worker.
-  FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, UnitSums& sums) {
+  FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, PortionSums& sums) {
     Fragment fragments[kStageFragments] = {};
     weights_.read(group, pass, tile, [&](int i, const Fragment& fragment) {
       fragments[i % kStageFragments] = fragment;
@@ -100,7 +100,7 @@ class MfmaMultiplier {
     });
   }
   /// [warp] Stage `number` of the pass, of the warp's eighth.
-  FARWARP_DEVICE void multiply_stage(UnitSums& sums, const Fragment (&weights)[kStageFragments], int number) const {
+  FARWARP_DEVICE void multiply_stage(PortionSums& sums, const Fragment (&weights)[kStageFragments], int number) const {
     static_assert(kStageFragments == 2);
     const Shared<const Vec16> from =
         Shared<const Vec16>(reinterpret_cast<const Vec16*>(

@@ -11,19 +11,19 @@ namespace farwarp::FARWARP_TARGET::fleet {
 template <int columns>
 class WgmmaMultiplier {
  public:
-  static constexpr int kUnits = 1;
-  using UnitSums = float[columns / 2];
+  static constexpr int kPortions = 1;
+  using PortionSums = float[columns / 2];
 
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
       : memory_(memory), weights_(weights) {}
 
   /// [the warps that compute] The squares of a norm's input are added after its first group.
-  FARWARP_DEVICE void begin_task(const Call&, const StreamWorker&, const Task&, const InputNorm& norm) {
-    adds_squares_ = norm.exists;
+  FARWARP_DEVICE void begin_task(const Worker<columns>&, const Task&, const InputNorm& norm) {
+    adds_squares_ = norm.exists();
   }
   /// [the warps that compute] The whole vector. `sums` are zeros before.
-  FARWARP_DEVICE void multiply(Call&, const StreamWorker&, const Task& group, int, std::uint32_t,
-                               UnitSums (&sums)[kUnits]) {
+  FARWARP_DEVICE void multiply(Call&, const Worker<columns>&, const Task& group, int, std::uint32_t,
+                               PortionSums (&sums)[kPortions]) {
     static_assert(knows_all_phases());
     const int stages = uniform(group.matrix.stages), count = uniform(group.count);
     const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage
@@ -49,15 +49,15 @@ class WgmmaMultiplier {
     wgmma_wait_sums<0>(sums[0]);
   }
 
-  /// [the warps that compute] Of a unit.
-  FARWARP_DEVICE void store_partials(const UnitSums& sums) const {
+  /// [the warps that compute] Of a portion.
+  FARWARP_DEVICE void store_partials(const PortionSums& sums) const {
     const Shared<float> to =
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
     const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
     const int tile = first.row / kTileRows, row = first.row % kTileRows;
     // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which change no order.
-    const Shared<float> rows[2] = {to + (unit_sums_at(columns, tile, first.column, row) + row % 4),
-                                   to + (unit_sums_at(columns, tile, first.column, row + 8) + row % 4)};
+    const Shared<float> rows[2] = {to + (portion_sums_at(columns, tile, first.column, row) + row % 4),
+                                   to + (portion_sums_at(columns, tile, first.column, row + 8) + row % 4)};
 #pragma unroll
     for (int i = 0; i < columns / 2; ++i) store(rows[i / 2 % 2] + (8 * (i / 4) + i % 2) * kTileRows, sums[i]);
   }
@@ -117,7 +117,7 @@ class WgmmaMultiplier {
   }
 
   /// [warpgroup] A stage of a group of `tiles` tiles. wgmma may still run when it returns.
-  FARWARP_DEVICE void multiply_stage(UnitSums& sums, Weights& weights, int tiles) {
+  FARWARP_DEVICE void multiply_stage(PortionSums& sums, Weights& weights, int tiles) {
     const int tile = warp_index() % kGroupTiles;
     weights_.wait_stage(0);
     if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);

@@ -9,25 +9,29 @@
 #pragma once
 
 #include "farwarp/fleet/phases.h"
+#include "farwarp/fleet/sites.h"
 #include "farwarp/fleet/weights.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
 class Phases {
  public:
-  /// `site`: of the ledger, of a wait for a step's end. `counts`: not in a launch of one step, which ends with it.
-  FARWARP_DEVICE Phases(PhaseCells* cells, StreamWorker worker, std::uint32_t site, bool counts)
-      : ended_(&cells->ended), ended_before_(&cells->ended_before), worker_(worker), site_(site), counts_(counts) {}
+  /// `counts`: not in a launch of one step, which ends with it.
+  FARWARP_DEVICE Phases(PhaseCells* cells, PlainBuffers buffers, bool counts)
+      : ended_(&cells->ended), ended_before_(&cells->ended_before), buffers_(buffers), counts_(counts) {}
 
   FARWARP_DEVICE bool join(Call&, Shared<std::byte>) {
     next_ = load(ended_before_);
     return true;
   }
-  FARWARP_DEVICE StreamWorker worker() const { return worker_; }
+  template <int columns>
+  FARWARP_DEVICE Worker<columns> worker() const {
+    return {block_index(), buffers_};
+  }
 
   /// [thread] Waits until all workers have ended the step before the next one of the launch.
   FARWARP_DEVICE void wait_step(Call& call) const {
-    if (counts_) wait_count<Scope::device>(call, ended_, next_, Wait{.site = site_, .peer = -1});
+    if (counts_) wait_count<Scope::device>(call, ended_, next_, Wait{.site = kSiteStep, .peer = -1});
   }
   FARWARP_DEVICE void advance() { next_ += static_cast<std::uint32_t>(num_blocks()); }
   /// [the warps that compute] Begins the next step.
@@ -49,8 +53,8 @@ class Phases {
 
  private:
   Global<std::uint32_t> ended_, ended_before_;
-  StreamWorker worker_;
-  std::uint32_t site_, next_ = 0;  ///< `ended` when the next step may begin
+  PlainBuffers buffers_;
+  std::uint32_t next_ = 0;  ///< `ended` when the next step may begin
   bool counts_;
 };
 

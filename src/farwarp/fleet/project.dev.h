@@ -29,9 +29,10 @@ struct FourSums {
 
 /// RMSNorm of a task's input (layout.h): sums are divided by the root of the mean of its squares.
 struct InputNorm {
-  bool exists;
-  int rows;
+  int rows;  ///< 0: none
   float epsilon;
+
+  FARWARP_DEVICE bool exists() const { return rows != 0; }
 };
 
 /// What multipliers and finishers share: `memory` is laid out as ProjectShared.
@@ -67,7 +68,7 @@ class Projection {
     const int passes = task.matrix.passes();
     PassVector<columns> vector(shared_.memory);
     for (int pass = 0; pass < passes; ++pass) {
-      vector.wait(call, worker, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
+      vector.fetch(call, worker, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums[kChains] = {};
         weights_.read(task, pass, tile, [&](int i, const Fragment& weights) {
@@ -142,9 +143,8 @@ class TileFinisher {
   FARWARP_DEVICE void begin_task(Call& call, const Worker<columns>& worker, const Task& task, const InputNorm& norm,
                                  std::uint32_t site) {
     inverse_ = 1;
-    if (!norm.exists) return;
-    const float squares = wait_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site);
-    inverse_ = exp2(multiply(-0.5f, log2(add(divide(squares, static_cast<float>(norm.rows)), norm.epsilon))));
+    if (!norm.exists()) return;
+    inverse_ = inverse_root(read_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site), norm.rows, norm.epsilon);
   }
   /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.
   template <class Epilogue>

@@ -31,16 +31,15 @@ FARWARP_DEVICE VectorRing<columns> vector_ring(Shared<std::byte> memory) {
 template <int columns>
 class VectorLoader {
  public:
-  FARWARP_DEVICE VectorLoader(const WorldView& view, Shared<std::byte> memory, const StreamWorker& worker)
-      : view_(view), memory_(memory), worker_(worker) {}
+  FARWARP_DEVICE VectorLoader(const WorldView& view, Shared<std::byte> memory, PlainBuffers buffers)
+      : view_(view), memory_(memory), buffers_(buffers) {}
 
   /// [thread] Loads a task's input, once for each group of its tiles; for the first one also the squares of a norm's input, which follow it. The thread
   /// has waited for the step. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task, bool normed) {
     proxy_fence();  // threads have stored the vector
     constexpr int kStage = vector_stage_bytes(columns);
-    const std::byte* const vector =
-        reinterpret_cast<const std::byte*>(worker_.data_of(vector_at(view_, task.in).raw).raw);
+    const std::byte* const vector = buffers_.memory + task.in;
     const int groups = task.matrix.groups(task.count);
     int squares = normed ? squares_bytes(columns, task.matrix.stages * kStageColumns) : 0;
     for (int group = 0; group < groups; ++group, squares = 0) {
@@ -73,7 +72,7 @@ class VectorLoader {
  private:
   const WorldView& view_;
   Shared<std::byte> memory_;
-  StreamWorker worker_;
+  PlainBuffers buffers_;
   VectorPosition<columns> next_;
   int issued_ = 0;  ///< copies that a slot may still wait for
   BlockWaits waits_;
@@ -92,12 +91,11 @@ FARWARP_DEVICE float inverse_root_of_warps(Shared<std::byte> memory, const Input
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp)
     squares = add(squares, load(warp_squares<columns>(memory) + (warp * columns + column)));
-  const float mean = divide(squares, static_cast<float>(norm.rows));
-  return exp2(multiply(-0.5f, log2(add(mean, norm.epsilon))));
+  return inverse_root(squares, norm.rows, norm.epsilon);
 }
-/// [thread] The same, where a unit is finished. On CDNA, which has no registers left there, it has been stored in place of the first warp's squares.
+/// [thread] The same, where tiles are finished. On CDNA, which has no registers left there, it has been stored in place of the first warp's squares.
 template <int columns>
-FARWARP_DEVICE float inverse_root(Shared<std::byte> memory, const InputNorm& norm, int column) {
+FARWARP_DEVICE float inverse_root_of_column(Shared<std::byte> memory, const InputNorm& norm, int column) {
   if constexpr (kMfma) return load(warp_squares<columns>(memory) + column);
   return inverse_root_of_warps<columns>(memory, norm, column);
 }

@@ -1,6 +1,6 @@
 // A task that multiplies a matrix of weights by a streamed vector: the sums of a group of tiles are in registers until the whole vector has been multiplied.
 //
-//   warps   multiply a group -> for each of its units: partial sums -> barrier -> finish -> barrier
+//   warps   multiply a group -> for each of its portions: partial sums -> barrier -> finish -> barrier
 #pragma once
 
 #include "farwarp/fleet/multiply_mfma.dev.h"
@@ -8,10 +8,10 @@
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-/// Tiles of a unit of a group: the number of the first in the group, and how many.
-FARWARP_DEVICE Share tiles_of_unit(const Task& group, int unit) {
-  const int first = unit * kUnitTiles, rest = group.count - first;
-  return {first, rest < kUnitTiles ? rest : kUnitTiles};
+/// Tiles of a portion of a group: the number of the first in the group, and how many.
+FARWARP_DEVICE Share tiles_of_portion(const Task& group, int portion) {
+  const int first = portion * kPortionTiles, rest = group.count - first;
+  return {first, rest < kPortionTiles ? rest : kPortionTiles};
 }
 
 template <int columns>
@@ -22,27 +22,27 @@ class StreamedProjection {
   FARWARP_DEVICE StreamedProjection(Shared<std::byte> memory, WeightReader<columns>& weights)
       : multiplier_(memory, weights) {}
 
-  /// [the warps that compute] finish(group, unit) for each unit of each group, a task with these tiles of the whole matrix: its partial sums are in shared
-  /// memory. `norm`: of the input; if it exists, finish() may call inverse_root().
+  /// [the warps that compute] finish(group, portion) for each portion of each group, a task with these tiles of the whole matrix: its partial sums are in shared
+  /// memory. `norm`: of the input; if it exists, finish() may call inverse_root_of_column().
   template <class Finish>
-  FARWARP_DEVICE void run(Call& call, const StreamWorker& worker, const Task& task, std::uint32_t site,
+  FARWARP_DEVICE void run(Call& call, const Worker<columns>& worker, const Task& task, std::uint32_t site,
                           const InputNorm& norm, const Finish& finish) {
-    constexpr int kUnits = Multiplier::kUnits;
+    constexpr int kPortions = Multiplier::kPortions;
     const int groups = task.matrix.groups(task.count);
-    multiplier_.begin_task(call, worker, task, norm);
+    multiplier_.begin_task(worker, task, norm);
 #pragma unroll 1
     for (int number = 0; number < groups; ++number) {
       const Task group = group_of(task, number);
-      typename Multiplier::UnitSums sums[kUnits] = {};
+      typename Multiplier::PortionSums sums[kPortions] = {};
       multiplier_.multiply(call, worker, group, number, site, sums);
 #pragma unroll 1
-      for (int unit = 0; unit * kUnitTiles < group.count; ++unit) {
+      for (int portion = 0; portion * kPortionTiles < group.count; ++portion) {
 #pragma unroll
-        for (int i = 0; i < kUnits; ++i) {
-          if (i == unit) multiplier_.store_partials(sums[i]);
+        for (int i = 0; i < kPortions; ++i) {
+          if (i == portion) multiplier_.store_partials(sums[i]);
         }
         sync_warps();
-        finish(group, unit);
+        finish(group, portion);
         sync_warps();
       }
     }

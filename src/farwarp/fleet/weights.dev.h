@@ -11,7 +11,7 @@
 namespace farwarp::FARWARP_TARGET::fleet {
 
 inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
-inline constexpr int kUnitTiles = unit_tiles(Target::kHasBulkCopy);
+inline constexpr int kPortionTiles = portion_tiles(Target::kHasBulkCopy);
 /// Warps of their own finish tiles (project.dev.h).
 constexpr bool has_finisher(int columns) { return Target::kHasBulkCopy && !streams(columns); }
 constexpr int block_threads(int columns) { return worker_threads(columns, Target::kWarpSize, Target::kHasBulkCopy); }

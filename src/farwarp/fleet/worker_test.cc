@@ -102,12 +102,12 @@ TEST_P(WorkerParts, SquaresFollowTheirVector) {
         const auto kernel = device.kernel("fleet_test_squares");
         ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
         const int rows = stages * kStageColumns, tiles = rows / kTileRows;
-        std::vector<float> numbers(static_cast<std::size_t>(normed_packets(kColumns, rows)) * 2);  // two of a packet
+        std::vector<float> numbers(static_cast<std::size_t>(normed_fours(kColumns, rows)) * 2);  // two of a four
         const auto square = [](int tile, int column) { return static_cast<float>(tile % 7 + 3 * column + 1); };
         for (int tile = 0; tile < tiles; ++tile) {
           for (int column = 0; column < kColumns; ++column) {
-            const std::int64_t packet = squares_at(kColumns, rows, tile, column / 2);
-            numbers[static_cast<std::size_t>(2 * packet + column % 2)] = square(tile, column);
+            const std::int64_t at = squares_at(kColumns, rows, tile, column / 2);
+            numbers[static_cast<std::size_t>(2 * at + column % 2)] = square(tile, column);
           }
         }
         const auto vector = DeviceMemory::create(device, numbers.size() * sizeof(float));

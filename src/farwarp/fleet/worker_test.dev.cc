@@ -21,8 +21,7 @@ FARWARP_KERNEL(fleet_test_load_vector, LoaderTestArgs, kLoaderTestThreads) {
   if (thread_index() == 0) ring.initialise(1);
   block_sync();
   if (thread_index() == 0) {
-    const std::byte* const heap = args.view.heap[args.view.rank];
-    VectorLoader<kLoaderTestColumns> loader(args.view, memory, StreamWorker{heap, args.data});
+    VectorLoader<kLoaderTestColumns> loader(args.view, memory, {args.data});
     const int loaded = loader.load(args.task, false) ? 1 : 0;
     loader.drain();
     store(Global<std::int32_t>(args.loaded), loaded);
@@ -54,21 +53,20 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
     vector_ring<kColumns>(memory).initialise(kWarps / 2);
   }
   block_sync();
-  const std::byte* const heap = args.view.heap[args.view.rank];
-  const StreamWorker worker{heap, args.vector};
+  const Worker<kColumns> worker{block_index(), {args.vector}};
   if (thread_index() < kWorkerThreads) {
     Call call{args.view, 0, 0, 0, 0, 0, true};
     WeightReader<kColumns> weights(args.view, slots, {}, worker);
     WgmmaMultiplier<kColumns> multiplier(memory, weights);
-    WgmmaMultiplier<kColumns>::UnitSums sums[WgmmaMultiplier<kColumns>::kUnits] = {};
-    const InputNorm norm{true, args.task.matrix.stages * kStageColumns, args.epsilon};
-    multiplier.begin_task(call, worker, args.task, norm);
+    WgmmaMultiplier<kColumns>::PortionSums sums[WgmmaMultiplier<kColumns>::kPortions] = {};
+    const InputNorm norm{args.task.matrix.stages * kStageColumns, args.epsilon};
+    multiplier.begin_task(worker, args.task, norm);
     multiplier.multiply(call, worker, args.task, 0, 0, sums);
     sync_warps();
     if (thread_index() < kColumns)
-      store(Global<float>(args.inverses) + thread_index(), inverse_root<kColumns>(memory, norm, thread_index()));
+      store(Global<float>(args.inverses) + thread_index(), inverse_root_of_column<kColumns>(memory, norm, thread_index()));
   } else if (thread_index() == kWorkerThreads) {
-    VectorLoader<kColumns> loader(args.view, memory, worker);
+    VectorLoader<kColumns> loader(args.view, memory, worker.buffers);
     loader.load(args.task, true);
     loader.drain();
   } else if (thread_index() == kWorkerThreads + Target::kWarpSize) {

@@ -15,8 +15,8 @@ inline constexpr int kLoaderTestThreads = 64;  ///< the first thread loads; the 
 /// Loads a task's vector or weights, of which a reader frees some; then drain(), and the block ends.
 struct LoaderTestArgs {
   WorldView view;
-  Task task;             ///< its vector is the first of the heap
-  std::byte* data;       ///< the vector, as StreamWorker has it, or the weights
+  Task task;             ///< its vector is the first plain buffer
+  std::byte* data;       ///< plain buffers, or the weights
   std::int32_t freed;    ///< stages of the vector, or slots of weights, that the reader gives back
   std::int32_t* loaded;  ///< 1: no wait has expired
 };
@@ -29,8 +29,8 @@ inline constexpr int kSquaresTestBytes =
 /// Multiplies a vector by one tile, and stores the inverse root of its columns' squares.
 struct SquaresTestArgs {
   WorldView view;
-  Task task;           ///< of one tile; its vector is the first of the heap
-  std::byte* vector;   ///< as StreamWorker has it, with its squares
+  Task task;           ///< of one tile; its vector is the first plain buffer
+  std::byte* vector;   ///< plain buffers: the vector with its squares
   std::byte* weights;  ///< of the tile
   float epsilon;
   float* inverses;  ///< [columns]

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "farwarp/fleet/layout.h"
-#include "farwarp/world/view.h"
+#include "farwarp/fleet/launch.h"
+#include "farwarp/fleet/sites.h"
 
 namespace farwarp::qwen3 {
 
@@ -22,48 +22,24 @@ enum class Kind : std::int32_t {
   kChoose
 };
 
-/// Wait sites of the ledger.
+/// Wait sites of the ledger, after the runtime's.
 enum Site : std::uint32_t {
-  kSiteQkv,
+  kSiteQkv = fleet::kModelSites,
   kSiteHeads,
   kSitePartial,
   kSiteOut,
   kSiteGateUp,
   kSiteDown,
-  kSiteSquares,
   kSiteHead,
   kSiteCandidate,
-  kSiteWeights,
   kSiteLogits,
-  kSiteRankSums,
-  kSiteHidden,
-  kSiteWorkers,
-  kSiteStepEnd,
-  kSiteStepStart,
   kSiteOwnLogits,
-  kSiteChosen,
-  kSiteStep,
-  kSites
+  kSiteChosen
 };
-inline constexpr const char* kSiteNames[kSites] = {"the input of q, k, v",
-                                                   "q, k, v of a head",
-                                                   "a partial output of attention",
-                                                   "attention's output",
-                                                   "the input of gate and up",
-                                                   "the input of down",
-                                                   "the squares of a norm's input",
-                                                   "the input of the head",
-                                                   "a worker's best token",
-                                                   "a stage of weights",
-                                                   "logits",
-                                                   "the partial sums of a rank",
-                                                   "the hidden vector of a rank's columns",
-                                                   "the workers of all XCDs",
-                                                   "the end of a step on all XCDs",
-                                                   "the start of a step on the XCD",
-                                                   "the logits of a worker",
-                                                   "a drawn token",
-                                                   "the end of the step before"};
+inline constexpr auto kSiteNames = fleet::with_model_sites(
+    {"the input of q, k, v", "q, k, v of a head", "a partial output of attention", "attention's output",
+     "the input of gate and up", "the input of down", "the input of the head", "a worker's best token", "logits",
+     "the logits of a worker", "a drawn token"});
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
@@ -81,7 +57,7 @@ constexpr int page_bytes(int head_dim) { return 2 * kPageKeys * head_dim * 2; }
 constexpr int tiles_of(int keys) { return (keys + kTileKeys - 1) / kTileKeys; }
 
 // What a decoder that samples sends beside a greedy one.
-/// Row `row` of a tile of the head, which is even, and the next one: in packets from the logits' begin.
+/// Row `row` of a tile of the head, which is even, and the next one: in fours from the logits' begin.
 constexpr std::int64_t logits_at(int columns, int tile, int column, int row) {
   return fleet::rank_sums_at(columns, 0, 0, tile, column, row);
 }
@@ -105,7 +81,7 @@ struct DrawState {
   float top_p;
 };
 struct DecodeState {
-  std::uint32_t tag;  ///< the tag of the next token's first layer
+  std::uint32_t tag;  ///< fleet::Launch::next_tag
   std::uint32_t unused[3];
   SequenceState sequences[fleet::kMostColumns];
   // Of a decoder that samples.
@@ -114,21 +90,12 @@ struct DecodeState {
 };
 
 struct Args {
-  WorldView view;
-  std::uint32_t slot;
-  const fleet::Task* tasks;   ///< of all workers
-  const std::int32_t* lists;  ///< [workers + 1]: where a worker's tasks begin
-  std::int32_t first_task,
-      end_task;  ///< of each worker's list; a launch of all tasks decodes tokens, one of a part is a part of one token
-  std::int32_t tokens;  ///< to decode
-  const std::byte* weights;
+  fleet::Launch launch;
   const std::uint16_t* embedding;  ///< bf16 [vocabulary][hidden]
   const float* rotations;          ///< [positions][head_dim / 2]: cosine, sine
-  std::uint64_t*
-      residual;      ///< bf16 [hidden / 4][columns][4]: x or middle, the later one; each tile is its worker's alone
-  std::byte* cache;  ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
+  std::byte* cache;                ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
   const std::int32_t* page_table;  ///< [columns][max_pages]; max_pages is a multiple of a tile's 8
-  std::int64_t q_norm, k_norm;     ///< of layer 0, in bytes from `weights`; layers follow each other at norm_pitch
+  std::int64_t q_norm, k_norm;     ///< of layer 0, in bytes from the weights; layers follow each other at norm_pitch
   std::int64_t norm_pitch;
   DecodeState* state;
   const std::int32_t* prompts;  ///< [columns][max_prompt]
@@ -138,17 +105,13 @@ struct Args {
   std::int32_t layers, hidden, head_dim, vocabulary;
   std::int32_t query_heads, kv_heads, intermediate;  ///< of this rank
   std::int32_t first_token;                          ///< of this rank's rows of the head
-  std::int32_t workers;                              ///< of all launches but that of the last step alone, which has one
   std::int32_t pages, max_pages, max_prompt;
   std::int32_t splits;                      ///< of a sequence: tile i of its keys is of split i % splits
+  std::int32_t sharing;                     ///< workers that share a sequence's KV head: attention has so many units of each
   std::int32_t end_tokens[kMostEndTokens];  ///< each ends a sequence; -1: none
-  float epsilon;
-  float scale_log2;  ///< of scores: head_dim^-0.5 * log2(e)
-  std::int64_t
-      partials;  ///< packets [columns][query_heads][splits][head_dim / 2 + 1]: pairs of fp32, then maximum and sum
-  std::int64_t candidates;  ///< packets [ranks][workers][columns]: logit, token
-  std::int32_t most_top_k;  ///< candidates of a worker and column, for a decoder that samples: candidate_at()
-  std::int32_t sequences;   ///< columns that can have one: the first ones
+  float scale_log2;                         ///< of scores: head_dim^-0.5 * log2(e)
+  std::int32_t most_top_k;                  ///< candidates of a worker and column, for a decoder that samples: candidate_at()
+  std::int32_t sequences;                   ///< columns that can have one: the first ones
 };
 
 }  // namespace farwarp::qwen3

@@ -18,9 +18,10 @@ class PageLoader {
   FARWARP_DEVICE explicit PageLoader(const Context<columns>& context) : context_(context) {}
 
   /// False if a wait has expired.
-  FARWARP_DEVICE bool load(WeightLoader<columns>& loader, int layer) {
+  FARWARP_DEVICE bool load(WeightLoader<columns>& loader, const Task& task) {
+    if (static_cast<Kind>(task.kind) != Kind::kAttend) return true;
     const Args& args = context_.args;
-    const TileCursor<columns> first(context_);
+    const TileCursor<columns> first(context_, task);
     const auto tile_of = [](const TileCursor<columns>& tile) {
       return tile.column() << 24 | tile.first_key() / kTileKeys;
     };
@@ -38,7 +39,7 @@ class PageLoader {
         const int bytes = page_bytes(args.head_dim);
         if (!loader.begin_slot(kSlotStages * bytes)) return false;
         for (int k = 0; k < kSlotStages; ++k)
-          loader.copy(k * kStageBytes, page_at(args, layer, pages[i + k], kv_head), bytes);
+          loader.copy(k * kStageBytes, page_at(args, task.layer, pages[i + k], kv_head), bytes);
       }
     }
     return true;
@@ -59,7 +60,7 @@ class Attention {
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
     bool same_keys = false;
-    for (TileCursor<columns> tile(context_); tile.exists();) {
+    for (TileCursor<columns> tile(context_, task_); tile.exists();) {
       if (!same_keys) receive(tile);
       attend(tile);
       if (tile.ends_split()) {
@@ -109,7 +110,7 @@ class Attention {
       std::uint64_t four = 0;
       const bool exists = lane_index() * 4 < args.head_dim;
       if (exists)
-        four = wait_four<columns>(context_.call, context_.worker, task_.in, head * args.head_dim + lane_index() * 4,
+        four = read_four<columns>(context_.call, context_.worker, task_.in, head * args.head_dim + lane_index() * 4,
                                   tile.column(), kSiteHeads);
       warp_sync();
       if (query || key) four = normalise_and_rotate(args, four, parameters);
@@ -269,7 +270,7 @@ class Attention {
     return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
   }
 
-  /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as packets of a partial output, or, if the sequence has one split
+  /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as a partial output, or, if the sequence has one split
   /// of a streamed vector, as what the out projection reads.
   FARWARP_DEVICE void publish(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
@@ -367,14 +368,13 @@ class Attention {
       proxy_fence();  // a copy fills the stage again, and one reads what append() has stored
   }
 
-  /// [thread] A packet of two fp32 of a partial output.
+  /// [thread] Two fp32 of a partial output.
   FARWARP_DEVICE void store_pair(const TileCursor<columns>& tile, int head, int number, float first,
                                  float second) const {
     const Args& args = context_.args;
-    store_vector(context_.call, context_.worker,
-                 peer_address<Packet>(args.view, args.view.rank, args.partials) +
-                     partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.split(), number),
-                 pack_two(first, second));
+    store_four_at(context_.call, context_.worker.buffers, task_.out,
+                  partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.split(), number),
+                  pack_two(first, second));
   }
 
   const Context<columns>& context_;

@@ -6,9 +6,6 @@
 #include <iterator>
 #include <utility>
 
-#include "farwarp/models/qwen3/gang_args.h"
-#include "farwarp/models/qwen3/stream_args.h"
-
 namespace farwarp {
 namespace {
 
@@ -33,23 +30,24 @@ std::vector<std::string> Qwen3Decoder::State::kernel_names(const Qwen3Plan& plan
 
 Status Qwen3Decoder::State::allocate() {
   const Qwen3Config& config = plan.config;
+  const std::int64_t task_bytes = static_cast<std::int64_t>(plan.graph.steps.size()) * plan.workers *
+                                  static_cast<std::int64_t>(sizeof(fleet::Task));
+  const std::int64_t plain_bytes = (plan.gang ? plan.graph.with_plain_buffers() : plan.graph).plain_bytes;
   const std::pair<DeviceMemory*, std::int64_t> wanted[] = {
       {&weights, plan.weight_bytes},
       {&embedding, plan.embedding_bytes},
       {&residual, std::int64_t{config.hidden} * plan.columns * 2},
       {&cache, plan.cache_bytes},
       {&rotations, std::int64_t{plan.limits.positions} * config.head_dim * 4},
-      {&tasks, static_cast<std::int64_t>(plan.graph.steps.size()) * plan.workers *
-                   static_cast<std::int64_t>(sizeof(fleet::Task))},
+      {&tasks, task_bytes},
+      {&gang_tasks, plan.gang ? task_bytes : 0},
       {&lists, (plan.workers + 1) * 4},
       {&page_table, std::int64_t{plan.columns} * plan.max_pages * 4},
       {&prompts, std::int64_t{plan.columns} * plan.limits.positions * 4},
       {&state, sizeof(qwen3::DecodeState)},
       {&gang_cells, plan.gang ? sizeof(fleet::GangCells) : 0},
       {&phase_cells, plan.streams ? sizeof(fleet::PhaseCells) : 0},
-      {&vectors, plan.streams ? plan.buffer_bytes / 2
-                 : plan.gang  ? plan.buffer_bytes
-                              : 0}};
+      {&plain, plain_bytes}};
   for (const auto& [memory, bytes] : wanted) {
     if (bytes == 0) continue;
     auto created = DeviceMemory::create(world->device(), size(bytes));
@@ -64,13 +62,9 @@ Status Qwen3Decoder::State::allocate() {
 Status Qwen3Decoder::State::set_tables(Stream stream) {
   Device& device = world->device();
   const Qwen3Config& config = plan.config;
-  fleet::Graph graph = plan.graph;
-  for (fleet::Buffer& buffer : graph.buffers) buffer.offset += static_cast<std::int64_t>(opened.buffer(0).offset);
-  const auto planned = fleet::plan_static(graph, plan.workers);
-  if (!planned.ok()) return planned.status();
-  tasks_of_worker = planned->count;
+  tasks_of_worker = static_cast<int>(plan.graph.steps.size());
   std::vector<std::int32_t> begins;
-  for (int worker = 0; worker <= plan.workers; ++worker) begins.push_back(worker * planned->count);
+  for (int worker = 0; worker <= plan.workers; ++worker) begins.push_back(worker * tasks_of_worker);
   std::vector<float> angles;
   for (int position = 0; position < plan.limits.positions; ++position) {
     for (int i = 0; i < config.head_dim / 2; ++i) {
@@ -81,11 +75,19 @@ Status Qwen3Decoder::State::set_tables(Stream stream) {
   }
   std::vector<std::int32_t> pages(size(plan.columns) * size(plan.max_pages));
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
-  Status status = device.copy_in(tasks.get(), planned->tasks.data(), tasks.bytes(), stream);
+  Status status = set_tasks(plan.graph, tasks, stream);
+  if (status.ok() && plan.gang) status = set_tasks(plan.graph.with_plain_buffers(), gang_tasks, stream);
   if (status.ok()) status = device.copy_in(lists.get(), begins.data(), lists.bytes(), stream);
   if (status.ok()) status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
   if (status.ok()) status = device.copy_in(page_table.get(), pages.data(), page_table.bytes(), stream);
   return status.ok() ? end_all(stream) : status;
+}
+
+Status Qwen3Decoder::State::set_tasks(const fleet::Graph& graph, const DeviceMemory& to, Stream stream) {
+  const auto planned =
+      fleet::plan_static(graph, plan.workers, static_cast<std::int64_t>(opened.buffer(0).offset));
+  if (!planned.ok()) return planned.status();
+  return world->device().copy_in(to.get(), planned->tasks.data(), to.bytes(), stream);
 }
 
 /// No column has a sequence. Tags begin anew, so no buffer may have one: it is new, or World::recover() has filled it.
@@ -100,7 +102,7 @@ Status Qwen3Decoder::State::end_all(Stream stream) {
     if (status.ok() && cells->bytes() > 0) status = device.fill(cells->get(), 0, cells->bytes(), stream);
   }
   if (status.ok() && plan.streams)
-    status = device.fill(vectors.get(), 0, vectors.bytes(), stream);  // heads of columns that attend to nothing
+    status = device.fill(plain.get(), 0, plain.bytes(), stream);  // heads of columns that attend to nothing
   if (status.ok()) status = device.copy_in(state.get(), &none, sizeof none, stream);
   return status;
 }
@@ -115,15 +117,25 @@ Status Qwen3Decoder::State::follow_recovery(Stream stream) {
 
 void Qwen3Decoder::State::set_args() {
   const Qwen3Config& config = plan.config;
-  const auto base = static_cast<std::int64_t>(opened.buffer(0).offset);
-  args.view = world->view();
-  args.slot = opened.slot();
-  args.tasks = tasks.as<const fleet::Task>();
-  args.lists = lists.as<const std::int32_t>();
-  args.weights = weights.as<const std::byte>();
+  args.launch = {.view = world->view(),
+                 .slot = opened.slot(),
+                 .workers = plan.workers,
+                 .tasks = tasks.as<const fleet::Task>(),
+                 .lists = lists.as<const std::int32_t>(),
+                 .first_task = 0,
+                 .end_task = tasks_of_worker,
+                 .tokens = 1,
+                 .tags_of_token = plan.graph.tags_of_token(),
+                 .ends_token = 1,
+                 .next_tag = &state.as<qwen3::DecodeState>()->tag,
+                 .weights = weights.as<const std::byte>(),
+                 .plain = plain.as<std::byte>(),
+                 .residual = residual.as<std::uint64_t>(),
+                 .epsilon = config.epsilon,
+                 .phases = phase_cells.as<fleet::PhaseCells>(),
+                 .gang = gang_cells.as<fleet::GangCells>()};
   args.embedding = embedding.as<const std::uint16_t>();
   args.rotations = rotations.as<const float>();
-  args.residual = residual.as<std::uint64_t>();
   args.cache = cache.as<std::byte>();
   args.page_table = page_table.as<const std::int32_t>();
   args.q_norm = plan.norms + 2 * config.hidden * 2;
@@ -131,7 +143,6 @@ void Qwen3Decoder::State::set_args() {
   args.norm_pitch = plan.norm_pitch;
   args.state = state.as<qwen3::DecodeState>();
   args.prompts = prompts.as<const std::int32_t>();
-  args.workers = plan.workers;
   args.layers = config.layers;
   args.hidden = config.hidden;
   args.query_heads = plan.query_heads;
@@ -144,10 +155,8 @@ void Qwen3Decoder::State::set_args() {
   args.max_pages = plan.max_pages;
   args.max_prompt = plan.limits.positions;
   args.splits = plan.limits.splits;
-  args.epsilon = config.epsilon;
+  args.sharing = plan.sharing;
   args.scale_log2 = static_cast<float>(qwen3::kLog2OfE / std::sqrt(static_cast<double>(config.head_dim)));
-  args.partials = base + plan.graph.buffers[size(plan.partials)].offset;
-  args.candidates = base + plan.graph.buffers[size(plan.candidates)].offset;
   args.most_top_k = plan.limits.most_top_k;
   args.sequences = plan.limits.sequences;
 }
@@ -163,30 +172,18 @@ Status Qwen3Decoder::State::create_prefill(Stream stream) {
   return {};
 }
 
-/// The data of packets are half of them, wherever they lie.
-std::byte* Qwen3Decoder::State::stream_data() const { return vectors.as<std::byte>() - opened.buffer(0).offset / 2; }
-
 Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const {
   // A launch of the last step alone has one worker, because the others might read the state after that one has written it.
-  const bool last_alone = call.first_task == tasks_of_worker - 1;
-  const LaunchConfig config{last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)};
-  if (!plan.streams) return farwarp::launch(world->device(), opened.kernel(0), config, call, stream);
-  const qwen3::StreamArgs stream_args{call, phase_cells.as<fleet::PhaseCells>(), stream_data()};
-  return farwarp::launch(world->device(), opened.kernel(0), config, stream_args, stream);
+  const bool last_alone = call.launch.first_task == tasks_of_worker - 1;
+  return farwarp::launch(world->device(), opened.kernel(0),
+                         {last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)}, call, stream);
 }
 
 Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {
-  const LaunchConfig config{plan.workers, plan.threads, size(plan.shared_bytes)};
-  const std::size_t gang = kernel_names(plan).size() - 1;
-  if (plan.streams) {
-    const qwen3::StreamGangArgs stream_args{call, gang_cells.as<fleet::GangCells>(), stream_data()};
-    return farwarp::launch(world->device(), opened.kernel(gang), config, stream_args, stream);
-  }
-  const std::byte* const packets = args.view.heap[args.view.rank] + opened.buffer(0).offset;
-  const qwen3::GangArgs gang_args{
-      call, gang_cells.as<fleet::GangCells>(),
-      reinterpret_cast<std::intptr_t>(vectors.get()) - reinterpret_cast<std::intptr_t>(packets)};
-  return farwarp::launch(world->device(), opened.kernel(gang), config, gang_args, stream);
+  qwen3::Args of_gang = call;
+  of_gang.launch.tasks = gang_tasks.as<const fleet::Task>();
+  return farwarp::launch(world->device(), opened.kernel(kernel_names(plan).size() - 1),
+                         {plan.workers, plan.threads, size(plan.shared_bytes)}, of_gang, stream);
 }
 
 }  // namespace farwarp

@@ -25,7 +25,9 @@ struct Qwen3Decoder::State {
   Qwen3Plan plan;
   OpenedOperator opened;  ///< kernels as kernel_names() has them; one buffer
   DeviceMemory weights, embedding, residual, cache, rotations, tasks, lists, page_table, prompts, state;
-  DeviceMemory gang_cells, phase_cells, vectors;  ///< of gang; of vectors that stream; of both
+  DeviceMemory gang_tasks, gang_cells;  ///< of gang
+  DeviceMemory phase_cells;             ///< of vectors that stream
+  DeviceMemory plain;                   ///< the plain buffers of the graph, or of gang's
   qwen3::Args args{};
   std::optional<qwen3::Prefill> prefill;
   int tasks_of_worker = 0;
@@ -37,14 +39,14 @@ struct Qwen3Decoder::State {
   static std::vector<std::string> kernel_names(const Qwen3Plan& plan);
   Status allocate();
   Status set_tables(Stream stream);
+  /// Plans a graph's tasks, and copies them to `to`.
+  Status set_tasks(const fleet::Graph& graph, const DeviceMemory& to, Stream stream);
   void set_args();
   /// No column has a sequence any more.
   Status end_all(Stream stream);
   /// Before a call: if the World has been recovered since the last one, all sequences have ended.
   Status follow_recovery(Stream stream);
   Status create_prefill(Stream stream);
-  /// fleet::StreamWorker::data.
-  std::byte* stream_data() const;
   Status launch(const qwen3::Args& call, Stream stream) const;
   Status launch_gang(const qwen3::Args& call, Stream stream) const;
 };

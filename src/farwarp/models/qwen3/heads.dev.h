@@ -14,7 +14,7 @@ struct HeadParameters {
     HeadParameters parameters;
     if (lane_index() * 4 >= args.head_dim) return parameters;
     parameters.weights =
-        load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.weights + norm)) + lane_index());
+        load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.launch.weights + norm)) + lane_index());
     const Global<const Vec16> rotations =
         Global<const Vec16>(reinterpret_cast<const Vec16*>(args.rotations)) +
         (std::int64_t{position} * args.head_dim / 4 + 2 * (lane_index() % (args.head_dim / 8)));
@@ -41,8 +41,7 @@ FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_
   }
 #pragma unroll
   for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) squares = add(squares, shuffle_xor(squares, lanes));
-  const float mean = divide(squares, static_cast<float>(args.head_dim));
-  const float inverse = exp2(multiply(-0.5f, log2(add(mean, args.epsilon))));
+  const float inverse = inverse_root(squares, args.head_dim, args.launch.epsilon);
   const int half_lanes = args.head_dim / 8;
   const bool upper = lane_index() >= half_lanes;
   float rotated[4];

@@ -8,80 +8,64 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// A worker's place among its tiles. Only tiles that have keys are visited.
+/// A worker's place among its tiles. Only tiles that have keys are visited. Unit u of the step is of pair u % pairs of a sequence and a KV head: its splits
+/// u / pairs, and then every args.sharing-th.
 template <int columns>
 class TileCursor {
  public:
-  FARWARP_DEVICE explicit TileCursor(const Context<columns>& context)
-      : context_(&context),
-        pairs_(context.columns_in_use() * context.args.kv_heads),
-        splits_(context.args.splits),
-        sharing_(clamp(num_blocks() / pairs_)),
-        pair_(context.worker.number() % pairs_),
-        split_(context.worker.number() / pairs_) {
-    if (context.worker.number() >= sharing_ * pairs_ && num_blocks() >= pairs_) pair_ = pairs_;  // no work
-    tile_ = split_;
+  FARWARP_DEVICE TileCursor(const Context<columns>& context, const Task& task)
+      : context_(&context), unit_(task.first), end_(task.first + task.count * context.args.launch.workers) {
     locate();
     find();
   }
 
-  FARWARP_DEVICE bool exists() const { return pair_ < pairs_; }
-  FARWARP_DEVICE int column() const {
-    if constexpr (streams(columns)) return column_;
-    return pair_ % columns;
-  }
-  FARWARP_DEVICE int kv_head() const {
-    if constexpr (streams(columns)) return kv_head_;
-    return pair_ / columns;
-  }
+  FARWARP_DEVICE bool exists() const { return unit_ < end_; }
+  FARWARP_DEVICE int column() const { return column_; }
+  FARWARP_DEVICE int kv_head() const { return kv_head_; }
   FARWARP_DEVICE int split() const { return split_; }
   FARWARP_DEVICE int first_key() const { return tile_ * kTileKeys; }
   /// Whether the split has no more tiles.
-  FARWARP_DEVICE bool ends_split() const { return (tile_ + splits_) * kTileKeys >= length(); }
+  FARWARP_DEVICE bool ends_split() const { return (tile_ + splits()) * kTileKeys >= length(); }
   /// Whether this and `other` are of the same KV head and sequence.
-  FARWARP_DEVICE bool same_keys(const TileCursor& other) const { return pair_ == other.pair_; }
+  FARWARP_DEVICE bool same_keys(const TileCursor& other) const { return unit_ == other.unit_; }
   /// Keys of the sequence, with the token's own.
   FARWARP_DEVICE int length() const { return keys_of(context_->sequence(column())); }
-  /// Whether this worker has the split that the token's own key belongs to.
+  /// Whether the unit has the split that the token's own key belongs to.
   FARWARP_DEVICE bool shares_new_key() const {
-    const int split = (length() - 1) / kTileKeys % splits_;
-    return split >= context_->worker.number() / pairs_ && (split - context_->worker.number() / pairs_) % sharing_ == 0;
+    const int split = (length() - 1) / kTileKeys % splits();
+    return split >= first_split_ && (split - first_split_) % sharing() == 0;
   }
 
   FARWARP_DEVICE void advance() {
-    tile_ += splits_;
+    tile_ += splits();
     find();
   }
 
  private:
-  FARWARP_DEVICE int clamp(int workers) const { return workers < 1 ? 1 : workers > splits_ ? splits_ : workers; }
+  FARWARP_DEVICE int splits() const { return context_->args.splits; }
+  FARWARP_DEVICE int sharing() const { return context_->args.sharing; }
 
   FARWARP_DEVICE void find() {
     while (exists() && first_key() >= length()) {
-      split_ += sharing_;
-      if (split_ >= splits_) next_pair();
+      split_ += sharing();
       tile_ = split_;
+      if (split_ < splits()) continue;
+      unit_ += context_->args.launch.workers;
+      locate();
     }
   }
-  FARWARP_DEVICE void next_pair() {
-    split_ = context_->worker.number() / pairs_;
-    pair_ += num_blocks();
-    locate();
-  }
-  /// Divided once for each pair: the number of sequences is no constant.
+  /// Divided once for each unit: the number of sequences is no constant.
   FARWARP_DEVICE void locate() {
-    if constexpr (streams(columns)) {
-      column_ = pair_ % context_->columns_in_use();
-      kv_head_ = pair_ / context_->columns_in_use();
-    }
+    const int used = context_->columns_in_use(), pairs = used * context_->args.kv_heads, pair = unit_ % pairs;
+    first_split_ = tile_ = split_ = unit_ / pairs;
+    column_ = pair % used;
+    kv_head_ = pair / used;
   }
 
   const Context<columns>* context_;
-  int pairs_;  ///< of a sequence and a KV head
-  int splits_;
-  int sharing_;  ///< workers that share a pair
-  int pair_, split_, tile_ = 0;
-  int column_ = 0, kv_head_ = 0;  ///< of streamed vectors
+  int unit_, end_;
+  int first_split_, split_, tile_;  ///< first_split_: of the unit
+  int column_, kv_head_;
 };
 
 /// The numbers of a tile's pages.

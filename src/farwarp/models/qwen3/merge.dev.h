@@ -11,15 +11,16 @@ class HeadMerge {
  public:
   FARWARP_DEVICE explicit HeadMerge(const Context<columns>& context) : context_(context) {}
 
-  /// [the warps that compute] The worker's heads: of all workers' teams, one each in turn.
+  /// [the warps that compute] The worker's heads, of which the teams take one each in turn. Unit u is head u / columns of column u % columns.
   FARWARP_DEVICE void run(const Task& task) {
-    const int used = context_.columns_in_use(), heads = used * context_.args.query_heads;
-    for (int first = context_.worker.number(); first < heads; first += kTeams * num_blocks()) {
-      const int head = first + warp_index() / kTeam * num_blocks();
-      if (first != context_.worker.number()) sync_warps();  // the round before has been read
-      if (head < heads) merge_splits(head % used, head / used);
+    const int used = context_.columns_in_use();
+    for (int first = 0; first < task.count; first += kTeams) {
+      const int number = first + warp_index() / kTeam;
+      const int head = task.first + number * context_.args.launch.workers;
+      if (first != 0) sync_warps();  // the round before has been read
+      if (number < task.count) merge_splits(task, head % used, head / used);
       sync_warps();
-      if (head < heads && warp_index() % kTeam == 0) merge_warps(task, head % used, head / used);
+      if (number < task.count && warp_index() % kTeam == 0) merge_warps(task, head % used, head / used);
     }
   }
 
@@ -35,28 +36,28 @@ class HeadMerge {
   FARWARP_DEVICE bool lane_has_rows() const { return lane_index() * 4 < context_.args.head_dim; }
 
   /// [warp] The lane has rows 4 * lane on.
-  FARWARP_DEVICE void merge_splits(int column, int head) {
+  FARWARP_DEVICE void merge_splits(const Task& task, int column, int head) {
     const Args& args = context_.args;
     const int first = warp_index() % kTeam * kEach, tiles = tiles_of(keys_of(context_.sequence(column)));
     const int splits = tiles < args.splits ? tiles : args.splits;
     constexpr int kStatistics = 2 * kEach;  // lane i has those of split i
-    Global<Packet> from[kStatistics + 1];
+    std::int64_t at[kStatistics + 1];
     std::uint64_t data[kStatistics + 1] = {};
     std::uint32_t wanted = 0;
     const auto partial = [&](int split, int number) {
-      return vector_at(args.view, args.partials) + partial_at(args, column, head, first + split, number);
+      return partial_at(args, column, head, first + split, number);
     };
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      from[2 * i] = partial(i, 2 * lane_index());
-      from[2 * i + 1] = partial(i, 2 * lane_index() + 1);
+      at[2 * i] = partial(i, 2 * lane_index());
+      at[2 * i + 1] = partial(i, 2 * lane_index() + 1);
       if (first + i < splits && lane_has_rows()) wanted |= 3u << (2 * i);
     }
-    from[kStatistics] = partial(lane_index() % kEach, args.head_dim / 2);
+    at[kStatistics] = partial(lane_index() % kEach, args.head_dim / 2);
     if (lane_index() < kEach && first + lane_index() < splits) wanted |= 1u << kStatistics;
     if (wanted != 0)
-      wait_vector(context_.call, context_.worker, from, wanted, data,
-                  Wait{.site = kSitePartial, .peer = args.view.rank});
+      read_fours(context_.call, context_.worker.buffers, task.in, at, wanted, data,
+                 Wait{.site = kSitePartial, .peer = args.launch.view.rank});
     warp_sync();  // lanes leave the wait one by one
     float maxima[kEach], weights[kEach], highest = kNothing, total = 0, sums[4] = {};
 #pragma unroll

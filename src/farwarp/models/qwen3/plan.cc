@@ -12,10 +12,11 @@
 namespace farwarp {
 namespace {
 
-using fleet::Buffer;
+using fleet::Epilogue;
 using fleet::Graph;
 using fleet::MatrixShape;
 using fleet::Step;
+using fleet::Storage;
 using qwen3::Kind;
 
 Status check(const Qwen3Limits& limits) {
@@ -173,123 +174,149 @@ class Builder {
   explicit Builder(Qwen3Plan& plan) : plan_(plan), graph_(plan.graph), config_(plan.config) {}
 
   void build() {
-    const int heads = plan_.query_heads, kv_heads = plan_.kv_heads, dim = config_.head_dim;
+    const int heads = plan_.query_heads, dim = config_.head_dim, layers = config_.layers;
     const MatrixSizes sizes = matrices_of(plan_);
-    const int x = normed("x"), middle = normed("middle"), activated = vector("activated", plan_.intermediate);
-    const int qkv = vector("qkv", sizes.qkv.rows), attended = vector("attended", heads * dim);
-    const int of_out = rank_sums("sums of out"), of_down = rank_sums("sums of down");
-    const int used = plan_.streams ? plan_.limits.sequences : plan_.columns;
-    const bool merges =
-        !plan_.streams || plan_.limits.splits > 1;  // else whoever attends to a head has all of its keys
-    plan_.partials =
-        buffer("partials", merges ? std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1) : 0);
-    const int most_top_k = plan_.limits.most_top_k;
-    const bool samples = most_top_k > 0;
-    plan_.candidates =
-        buffer("candidates", std::int64_t{plan_.columns} * plan_.workers * plan_.ranks * (samples ? most_top_k : 1));
-    const int head_tiles = plan_.head_rows / fleet::kTileRows;
-    const int logits = samples ? buffer("logits", qwen3::logits_at(plan_.columns, head_tiles, 0, 0)) : -1;
-    const int chosen = samples ? buffer("chosen", plan_.columns) : -1;
-    const int choice = buffer("choice", 0);  // each worker has its own
+    x_ = vector("x", fleet::normed_fours(plan_.columns, config_.hidden));
+    middle_ = vector("middle", fleet::normed_fours(plan_.columns, config_.hidden));
+    activated_ = vector("activated", fours(plan_.intermediate));
+    qkv_ = vector("qkv", fours(sizes.qkv.rows));
+    attended_ = vector("attended", fours(heads * dim));
+    residual_ = graph_.add_buffer("residual", Storage::kOwn);
+    sums_of_out_ = rank_sums("sums of out");
+    sums_of_down_ = rank_sums("sums of down");
+    // Without a merge whoever attends to a head has all of its keys.
+    if (merges())
+      partials_ =
+          vector("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
+    const int choice = graph_.add_buffer("choice", Storage::kCopies);
     plan_.norms = take(0);
     plan_.norm_pitch = (2 * config_.hidden + 2 * dim) * 2;
-    plan_.weight_bytes += plan_.norm_pitch * config_.layers;
+    plan_.weight_bytes += plan_.norm_pitch * layers;
     plan_.final_norm = take(config_.hidden * 2);
-
-    const auto input_norm = [&](int layer) {
-      return layer < config_.layers ? plan_.norms + layer * plan_.norm_pitch : plan_.final_norm;
-    };
     add({.name = "embed",
          .kind = of(Kind::kEmbed),
          .matrix = {config_.hidden / fleet::kTileRows, 0},
+         .epilogue = Epilogue::kHidden,
          .norm = input_norm(0),
          .reads = {{choice, false}},
-         .writes = {x}});
-    for (int layer = 0; layer < config_.layers; ++layer) {
-      const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
-      add_matrix({.name = name("qkv"), .kind = of(Kind::kQkv), .layer = layer, .reads = {{x, true}}, .writes = {qkv}},
-                 sizes.qkv);
-      add({.name = name("attend"),
-           .kind = of(Kind::kAttend),
+         .writes = {x_, residual_}});
+    graph_.first_inputs = {choice};
+    for (int layer = 0; layer < layers; ++layer) add_layer(layer, sizes);
+    add_head(choice, sizes);
+  }
+
+ private:
+  void add_layer(int layer, const MatrixSizes& sizes) {
+    const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
+    const int used = plan_.streams ? plan_.limits.sequences : plan_.columns;
+    const int cache = graph_.add_buffer(name("cache"), Storage::kOwn);
+    graph_.first_inputs.push_back(cache);
+    add_matrix({.name = name("qkv"),
+                .kind = of(Kind::kQkv),
+                .layer = layer,
+                .epilogue = Epilogue::kStore,
+                .norm_rows = config_.hidden,
+                .reads = {{x_, true}},
+                .writes = {qkv_}},
+               sizes.qkv);
+    add({.name = name("attend"),
+         .kind = of(Kind::kAttend),
+         .layer = layer,
+         .units = used * plan_.kv_heads * plan_.sharing,
+         .reads = {{qkv_, false}, {cache, false}},
+         .writes = {merges() ? partials_ : attended_, cache}});
+    if (merges())
+      add({.name = name("merge"),
+           .kind = of(Kind::kMerge),
            .layer = layer,
-           .units = used * kv_heads * plan_.limits.splits,
-           .reads = {{qkv, false}},
-           .writes = {merges ? plan_.partials : attended}});
-      if (merges)
-        add({.name = name("merge"),
-             .kind = of(Kind::kMerge),
-             .layer = layer,
-             .units = used * heads,
-             .reads = {{plan_.partials, false}},
-             .writes = {attended}});
-      add_matrix({.name = name("out"),
-                  .kind = of(Kind::kOut),
-                  .layer = layer,
-                  .norm = input_norm(layer) + config_.hidden * 2,
-                  .reads = {{attended, true}},
-                  .writes = {middle},
-                  .rank_sums = of_out},
-                 sizes.out);
-      add_matrix({.name = name("gate up"),
-                  .kind = of(Kind::kGateUp),
-                  .layer = layer,
-                  .reads = {{middle, true}},
-                  .writes = {activated}},
-                 sizes.gate_up);
-      add_matrix({.name = name("down"),
-                  .kind = of(Kind::kDown),
-                  .layer = layer,
-                  .norm = input_norm(layer + 1),
-                  .reads = {{activated, true}},
-                  .writes = {x},
-                  .rank_sums = of_down},
-                 sizes.down);
-    }
+           .units = used * plan_.query_heads,
+           .reads = {{partials_, false}},
+           .writes = {attended_}});
+    add_matrix({.name = name("out"),
+                .kind = of(Kind::kOut),
+                .layer = layer,
+                .epilogue = Epilogue::kHidden,
+                .norm = input_norm(layer) + config_.hidden * 2,
+                .reads = {{attended_, true}, {residual_, false}},
+                .writes = {middle_, residual_},
+                .rank_sums = sums_of_out_},
+               sizes.out);
+    add_matrix({.name = name("gate up"),
+                .kind = of(Kind::kGateUp),
+                .layer = layer,
+                .epilogue = Epilogue::kGated,
+                .norm_rows = config_.hidden,
+                .reads = {{middle_, true}},
+                .writes = {activated_}},
+               sizes.gate_up);
+    add_matrix({.name = name("down"),
+                .kind = of(Kind::kDown),
+                .layer = layer,
+                .epilogue = Epilogue::kHidden,
+                .norm = input_norm(layer + 1),
+                .reads = {{activated_, true}, {residual_, false}},
+                .writes = {x_, residual_},
+                .rank_sums = sums_of_down_},
+               sizes.down);
+  }
+  void add_head(int choice, const MatrixSizes& sizes) {
+    const int layers = config_.layers, most_top_k = plan_.limits.most_top_k;
+    const int head_tiles = plan_.head_rows / fleet::kTileRows;
+    const bool samples = most_top_k > 0;
+    const int candidates =
+        graph_.add_buffer("candidates", Storage::kRankPackets,
+                          std::int64_t{plan_.columns} * plan_.workers * plan_.ranks * (samples ? most_top_k : 1));
+    const int logits = samples ? vector("logits", qwen3::logits_at(plan_.columns, head_tiles, 0, 0)) : -1;
+    const int chosen = samples ? graph_.add_buffer("chosen", Storage::kRankPackets, plan_.columns) : -1;
     add_matrix({.name = "head",
                 .kind = of(Kind::kHead),
-                .layer = config_.layers,
-                .reads = {{x, true}},
-                .writes = {samples ? logits : plan_.candidates}},
+                .layer = layers,
+                .epilogue = Epilogue::kModel,
+                .norm_rows = config_.hidden,
+                .reads = {{x_, true}},
+                .writes = {samples ? logits : candidates}},
                sizes.head);
     if (samples) {
       add({.name = "select",
            .kind = of(Kind::kSelect),
-           .layer = config_.layers,
+           .layer = layers,
            .matrix = {head_tiles, 0},
            .reads = {{logits, false}},
-           .writes = {plan_.candidates}});
+           .writes = {candidates}});
       add({.name = "choose",
            .kind = of(Kind::kChoose),
-           .layer = config_.layers,
+           .layer = layers,
            .units = plan_.columns,
-           .reads = {{plan_.candidates, true}},
+           .reads = {{candidates, true}},
            .writes = {chosen}});
     }
     add({.name = "sample",
          .kind = of(Kind::kSample),
-         .layer = config_.layers,
+         .layer = layers,
          .units = plan_.workers,
-         .reads = {{samples ? chosen : plan_.candidates, true}},
+         .reads = {{samples ? chosen : candidates, true}},
          .writes = {choice}});
   }
 
- private:
   static std::int32_t of(Kind kind) { return static_cast<std::int32_t>(kind); }
+  bool merges() const { return !plan_.streams || plan_.limits.splits > 1; }
+  std::int64_t input_norm(int layer) const {
+    return layer < config_.layers ? plan_.norms + layer * plan_.norm_pitch : plan_.final_norm;
+  }
   std::int64_t take(std::int64_t bytes) {
     const std::int64_t at = plan_.weight_bytes;
     plan_.weight_bytes = (at + bytes + 1023) / 1024 * 1024;
     return at;
   }
-  int buffer(const char* name, std::int64_t packets) {
-    graph_.buffers.push_back({name, packets * 16, plan_.buffer_bytes});
-    plan_.buffer_bytes += (packets * 16 + 127) / 128 * 128;
-    return static_cast<int>(graph_.buffers.size()) - 1;
+  std::int64_t fours(int rows) const { return std::int64_t{rows} / 4 * plan_.columns; }
+  int vector(const char* name, std::int64_t fours) {
+    return graph_.add_buffer(name, plan_.streams ? Storage::kPlain : Storage::kPackets, fours);
   }
-  int vector(const char* name, int rows) { return buffer(name, std::int64_t{rows} / 4 * plan_.columns); }
-  int normed(const char* name) { return buffer(name, fleet::normed_packets(plan_.columns, config_.hidden)); }
   int rank_sums(const char* name) {
     const int tiles = config_.hidden / fleet::kTileRows;
-    return plan_.ranks == 1 ? -1 : buffer(name, fleet::rank_sums_packets(plan_.columns, tiles, plan_.ranks));
+    return plan_.ranks == 1 ? -1
+                            : graph_.add_buffer(name, Storage::kRankPackets,
+                                                fleet::rank_sums_packets(plan_.columns, tiles, plan_.ranks));
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, const MatrixSize& size) {
@@ -302,6 +329,8 @@ class Builder {
   Qwen3Plan& plan_;
   Graph& graph_;
   const Qwen3Config& config_;
+  int x_ = 0, middle_ = 0, activated_ = 0, qkv_ = 0, attended_ = 0, residual_ = 0;
+  int sums_of_out_ = 0, sums_of_down_ = 0, partials_ = -1;
 };
 
 }  // namespace
@@ -341,10 +370,10 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
                                           shape);
   if (!prefill.ok()) return prefill.status();
   plan.prefill = *prefill;
+  const int used = plan.streams ? limits.sequences : plan.columns;
+  plan.sharing = std::clamp(plan.workers / (used * plan.kv_heads), 1, plan.limits.splits);
   Builder(plan).build();
-  // The choice is known to each worker by itself.
-  const int choice = static_cast<int>(plan.graph.buffers.size()) - 1;
-  if (const Status status = plan.graph.check({choice}); !status.ok()) return status;
+  if (const Status status = plan.graph.check(); !status.ok()) return status;
   if (const auto lists = fleet::plan_static(plan.graph, plan.workers); !lists.ok()) return lists.status();
   return plan;
 }

@@ -45,9 +45,8 @@ struct Qwen3Plan {
   bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
   int pass_stages = 0;   ///< fleet::MatrixShape::at_once
   int max_pages = 0;     ///< of a sequence
-  fleet::Graph graph;    ///< offsets of buffers are relative to the first buffer
-  int partials = 0, candidates = 0;  ///< which of the graph's buffers
-  std::int64_t buffer_bytes = 0;
+  int sharing = 1;       ///< workers that share the keys of a sequence's KV head, at most
+  fleet::Graph graph;
   std::int64_t norms = 0;       ///< of layer 0: input, post-attention, q, k; in bytes from the weights' begin
   std::int64_t norm_pitch = 0;  ///< from layer to layer
   std::int64_t final_norm = 0;

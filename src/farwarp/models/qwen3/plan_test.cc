@@ -265,13 +265,12 @@ TEST(Qwen3Plan, ADecoderThatSamplesHasTwoStepsMore) {
     const auto plan = plan_qwen3(*qwen3_config("nano4"), {.sequences = sequences, .most_top_k = 64}, h200(), 4);
     ASSERT_TRUE(greedy.ok() && plan.ok()) << plan.status().to_string();
     EXPECT_EQ(plan->graph.steps.size(), greedy->graph.steps.size() + 2);
-    const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
     fleet::Graph graph = plan->graph;
     graph.steps.erase(graph.steps.end() - 2);  // choose
-    EXPECT_EQ(graph.check({choice}).message(), "step sample reads chosen, which no step before it writes");
+    EXPECT_EQ(graph.check().message(), "step sample reads chosen, which no step before it writes");
     graph = plan->graph;
     graph.steps.back().reads.clear();  // workers go on before a token is drawn
-    EXPECT_FALSE(graph.check({choice}).ok());
+    EXPECT_FALSE(graph.check().ok());
   }
 }
 
@@ -362,12 +361,11 @@ TEST(Qwen3Plan, PartialSumsOfRanksHavePlacesOfTheirOwn) {
 TEST(Qwen3Plan, OneBufferForAllPartialSumsIsRefused) {
   const auto plan = plan_qwen3(*qwen3_config("nano4"), {}, h200(), 4);
   ASSERT_TRUE(plan.ok());
-  const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
   fleet::Graph graph = plan->graph;
   for (fleet::Step& step : graph.steps) {
     if (step.name.starts_with("down")) step.rank_sums = plan->graph.steps[4].rank_sums;
   }
-  EXPECT_EQ(graph.check({choice}).message(),
+  EXPECT_EQ(graph.check().message(),
             "step down 0 sends partial sums to sums of out, while a rank may still add those before");
 }
 
@@ -375,16 +373,15 @@ TEST(Qwen3Plan, OneBufferForAllPartialSumsIsRefused) {
 TEST(Qwen3Plan, BrokenGraphsAreNamed) {
   const auto plan = plan_qwen3(*qwen3_config("tiny"), {}, h200());
   ASSERT_TRUE(plan.ok());
-  const int choice = static_cast<int>(plan->graph.buffers.size()) - 1;
-  EXPECT_TRUE(plan->graph.check({choice}).ok());
+  EXPECT_TRUE(plan->graph.check().ok());
   fleet::Graph graph = plan->graph;
   for (fleet::Step& step : graph.steps) {
     if (step.name == "down 1") step.writes = {1};  // nobody reads it, and the next layer has no new x
   }
-  EXPECT_FALSE(graph.check({choice}).ok());
+  EXPECT_FALSE(graph.check().ok());
   graph = plan->graph;
   graph.steps.erase(graph.steps.begin() + 3);  // merge 0
-  EXPECT_EQ(graph.check({choice}).message(), "step out 0 reads attended, which no step before it writes");
+  EXPECT_EQ(graph.check().message(), "step out 0 reads attended, which no step before it writes");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The kernels of a prefill between its products and its attention.
 //
 // They follow each other in a stream, which orders all of their reads. In a kernel no thread reads what another one writes.
+#include "farwarp/fleet/epilogue.dev.h"
 #include "farwarp/models/qwen3/heads.dev.h"
 #include "farwarp/models/qwen3/key_tiles.dev.h"
 #include "farwarp/models/qwen3/prefill_args.h"
@@ -26,8 +27,8 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
   const int stages = shape.tiles * shape.stages;
   for (int number = block_index(); number < stages; number += num_blocks()) {
     const int tile = number / shape.stages, stage = number % shape.stages;
-    const Global<const std::byte> from = Global<const std::byte>(args.model.weights) +
-                                         (args.weights + element_offset(shape, Target::kMatrixUnit, args.model.workers,
+    const Global<const std::byte> from = Global<const std::byte>(args.model.launch.weights) +
+                                         (args.weights + element_offset(shape, Target::kMatrixUnit, args.model.launch.workers,
                                                                         tile * kTileRows, stage * kStageColumns));
     std::uint64_t held[kEach];
 #pragma unroll
@@ -82,8 +83,8 @@ FARWARP_KERNEL(qwen3_prefill_hidden, PrefillArgs, kPrefillThreads) {
       std::uint64_t four = load(from + i);
       if (!embeds) {
         const std::uint64_t old = load(x + i);
-        four = pack_four(add(number_of(old, 0), number_of(four, 0)), add(number_of(old, 1), number_of(four, 1)),
-                         add(number_of(old, 2), number_of(four, 2)), add(number_of(old, 3), number_of(four, 3)));
+        const float products[4] = {number_of(four, 0), number_of(four, 1), number_of(four, 2), number_of(four, 3)};
+        four = added(old, products);
       }
       store(x + i, four);
 #pragma unroll
@@ -91,9 +92,8 @@ FARWARP_KERNEL(qwen3_prefill_hidden, PrefillArgs, kPrefillThreads) {
     }
 #pragma unroll
     for (int lanes = 1; lanes < Target::kWarpSize; lanes *= 2) squares = add(squares, shuffle_xor(squares, lanes));
-    const float mean = divide(squares, static_cast<float>(model.hidden));
-    const float inverse = exp2(multiply(-0.5f, log2(add(mean, model.epsilon))));
-    const Global<const std::uint64_t> norm(reinterpret_cast<const std::uint64_t*>(model.weights + args.norm));
+    const float inverse = inverse_root(squares, model.hidden, model.launch.epsilon);
+    const Global<const std::uint64_t> norm(reinterpret_cast<const std::uint64_t*>(model.launch.weights + args.norm));
     for (int i = lane_index(); i < row_fours; i += Target::kWarpSize) {
       const std::uint64_t four = load(x + i), weights = load(norm + i);
       float numbers[4];
@@ -185,7 +185,6 @@ FARWARP_KERNEL(qwen3_prefill_gather, PrefillArgs, kPrefillThreads) {
 
 /// SiLU of gate, times up. A thread has four of each.
 FARWARP_KERNEL(qwen3_prefill_activate, PrefillArgs, kPrefillThreads) {
-  constexpr float kLog2OfE = 1.44269504f;
   const int row_fours = args.model.intermediate / 4;
   const std::int64_t all = std::int64_t{args.rows} * row_fours;
   for (std::int64_t i = std::int64_t{block_index()} * num_threads() + thread_index(); i < all;
@@ -194,10 +193,7 @@ FARWARP_KERNEL(qwen3_prefill_activate, PrefillArgs, kPrefillThreads) {
     const std::uint64_t gates = load(gate), ups = load(gate + 2);
     float numbers[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const float number = number_of(gates, k);
-      numbers[k] = multiply(divide(number, add(1.0f, exp2(multiply(-kLog2OfE, number)))), number_of(ups, k));
-    }
+    for (int k = 0; k < 4; ++k) numbers[k] = multiply(silu(number_of(gates, k)), number_of(ups, k));
     store(fours(args.activated) + i, pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
 }

@@ -18,8 +18,8 @@ struct PrefillArgs {
   std::int32_t rows;             ///< of the chunk; the matrices may have more, whose numbers mean nothing
   std::int32_t prompt;           ///< tokens of the prompt: the last one is of no chunk
   fleet::MatrixShape matrix;     ///< to be unpacked
-  std::int64_t weights;          ///< this matrix, in bytes from model.weights
-  std::int64_t norm;             ///< bf16 [hidden], in bytes from model.weights
+  std::int64_t weights;          ///< this matrix, in bytes from the model's weights
+  std::int64_t norm;             ///< bf16 [hidden], in bytes from the model's weights
   std::uint16_t* unpacked;       ///< [16 * matrix.tiles][256 * matrix.stages]
   std::uint16_t* x;              ///< [rows][hidden]: x or middle, the later one
   std::uint16_t* normed;         ///< [rows][hidden]

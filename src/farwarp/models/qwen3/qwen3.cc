@@ -66,7 +66,7 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
                     std::bit_cast<std::int32_t>(config.rope_theta), limits.sequences, limits.positions, limits.splits,
                     limits.max_sms, limits.most_top_k, limits.prefill_tokens, wanted.workers, wanted.columns}),
        .kernels = State::kernel_names(wanted),
-       .buffers = {{wanted.buffer_bytes, qwen3::kNoTag}}});
+       .buffers = {{wanted.graph.packet_bytes, qwen3::kNoTag}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();
@@ -253,24 +253,23 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   }
   if (!status.ok()) return status;
   qwen3::Args args = state.args;
-  args.tokens = call.tokens;
+  args.launch.tokens = call.tokens;
   std::fill(std::begin(args.end_tokens), std::end(args.end_tokens), -1);  // no choice is -1
   std::copy(call.end_tokens.begin(), call.end_tokens.end(), args.end_tokens);
   args.sampled = call.sampled;
   args.sampled_pitch = call.tokens;
   args.logits = call.logits;
-  args.first_task = 0;
-  args.end_task = state.tasks_of_worker;
   if (call.dispatcher == FleetDispatcher::kStatic) {
     status = state.launch(args, stream);
   } else if (call.dispatcher == FleetDispatcher::kGang) {
     status = state.launch_gang(args, stream);
   } else {
-    args.tokens = 1;
+    args.launch.tokens = 1;
     for (int token = 0; token < call.tokens && status.ok(); ++token) {
       for (int step = 0; step < state.tasks_of_worker && status.ok(); ++step) {
-        args.first_task = step;
-        args.end_task = step + 1;
+        args.launch.first_task = step;
+        args.launch.end_task = step + 1;
+        args.launch.ends_token = step + 1 == state.tasks_of_worker ? 1 : 0;
         status = state.launch(args, stream);
       }
       ++args.sampled;

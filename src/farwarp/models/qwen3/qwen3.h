@@ -58,7 +58,7 @@ class Qwen3Decoder {
   /// and what is wrong.
   static Result<Qwen3Decoder> create(World& world, const std::string& folder, const Qwen3Limits& limits);
   static std::int64_t heap_bytes(const Qwen3Plan& plan) {
-    return (plan.buffer_bytes + 255) / 256 * 256 + plan.prefill.heap_bytes;
+    return (plan.graph.packet_bytes + 255) / 256 * 256 + plan.prefill.heap_bytes;
   }
 
   Qwen3Decoder(Qwen3Decoder&&) noexcept;

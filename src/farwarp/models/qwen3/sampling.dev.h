@@ -20,9 +20,10 @@ class Sampler {
     }
   }
 
-  /// [the warps that compute] A worker draws for every num_blocks()-th column. All ranks draw alike.
+  /// [the warps that compute] Unit u is column u. All ranks draw alike.
   FARWARP_DEVICE void choose(const Task& task) const {
-    for (int column = block_index(); column < columns; column += context_.args.workers) {
+    const int workers = context_.args.launch.workers;
+    for (int column = task.first; column < task.first + task.count * workers; column += workers) {
       if (context_.sequence(column).alive == 0) continue;
       TopList list(top_k(column));
       collect(task, column, list);
@@ -37,8 +38,8 @@ class Sampler {
 
   /// [thread] The token that has been drawn for a column.
   FARWARP_DEVICE std::int32_t wait_chosen(const Task& task, int column) const {
-    const WorldView& view = context_.args.view;
-    const Global<Packet> from[1] = {vector_at(view, task.in) + column};
+    const WorldView& view = context_.args.launch.view;
+    const Global<Packet> from[1] = {packets_at(view, task.in) + column};
     std::uint64_t data[1] = {};
     wait_packets<1>(context_.call, from, 1, data, Wait{.site = kSiteChosen, .peer = view.rank});
     return static_cast<std::int32_t>(data[0]);
@@ -56,18 +57,17 @@ class Sampler {
     const int pairs = task.count * kOfTile, lane = recomputed(lane_index());
 #pragma unroll 1
     for (int begin = 0; begin < pairs; begin += kTogether * Target::kWarpSize) {
-      Global<Packet> from[kTogether];
+      std::int64_t at[kTogether];
       std::uint64_t data[kTogether] = {};
       std::uint32_t wanted = 0;
       const auto pair_of = [&](int i) { return begin + i * Target::kWarpSize + lane; };
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        from[i] = vector_at(args.view, task.in) +
-                  logits_at(columns, task.first + pair_of(i) / kOfTile, column, pair_of(i) % kOfTile * 2);
+        at[i] = logits_at(columns, task.first + pair_of(i) / kOfTile, column, pair_of(i) % kOfTile * 2);
         if (pair_of(i) < pairs) wanted |= 1u << i;
       }
-      wait_vector(context_.call, context_.worker, from, wanted, data,
-                  Wait{.site = kSiteOwnLogits, .peer = args.view.rank});
+      read_fours(context_.call, context_.worker.buffers, task.in, at, wanted, data,
+                 Wait{.site = kSiteOwnLogits, .peer = args.launch.view.rank});
       warp_sync();  // lanes leave the wait one by one
 #pragma unroll 1
       for (int i = 0; i < 2 * kTogether; ++i) {
@@ -106,10 +106,10 @@ class Sampler {
     for (int slot = 0; slot < TopList::kSlots; ++slot) {
       const int number = list.number(slot);
       if (number >= count) continue;
-      for (int peer = 0; peer < args.view.size; ++peer)
+      for (int peer = 0; peer < args.launch.view.size; ++peer)
         store_packet(
-            peer_address<Packet>(args.view, peer, task.out) +
-                candidate_at(columns, args.workers, args.most_top_k, args.view.rank, column, number, block_index()),
+            peer_address<Packet>(args.launch.view, peer, task.out) +
+                candidate_at(columns, args.launch.workers, args.most_top_k, args.launch.view.rank, column, number, block_index()),
             list.mine(slot).packed(), context_.call.epoch);
     }
   }
@@ -118,14 +118,14 @@ class Sampler {
   FARWARP_DEVICE void collect(const Task& task, int column, TopList& list) const {
     const Args& args = context_.args;
     constexpr int kTogether = 4;
-    const bool several = args.view.size > 1;
-    const int of_rank = top_k(column) * args.workers, thread = recomputed(thread_index());
+    const bool several = args.launch.view.size > 1;
+    const int of_rank = top_k(column) * args.launch.workers, thread = recomputed(thread_index());
     Call call = context_.call;
-    if (several) call.deadline_ns -= call.grace_ns;  // as in Finisher::add_ranks()
+    if (several) call.deadline_ns -= call.grace_ns;  // as in PacketFinisher::add_ranks()
 #pragma unroll 1
-    for (int rank = 0; rank < args.view.size; ++rank) {
+    for (int rank = 0; rank < args.launch.view.size; ++rank) {
       const Global<Packet> candidates =
-          vector_at(args.view, task.in) + candidate_at(columns, args.workers, args.most_top_k, rank, column, 0, 0);
+          packets_at(args.launch.view, task.in) + candidate_at(columns, args.launch.workers, args.most_top_k, rank, column, 0, 0);
 #pragma unroll 1
       for (int begin = 0; begin < of_rank; begin += kTogether * kWorkerThreads) {
         Global<Packet> from[kTogether];
@@ -156,7 +156,7 @@ class Sampler {
     const Vec16 how = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(args.state->draws)) + column);
     const std::int32_t token = list.draw(std::bit_cast<DrawState>(how), uniform(context_.sequence(column).position));
     if (list.number(0) == 0 && context_.call.live)
-      store_packet(peer_address<Packet>(args.view, args.view.rank, task.out) + column,
+      store_packet(peer_address<Packet>(args.launch.view, args.launch.view.rank, task.out) + column,
                    static_cast<std::uint32_t>(token), context_.call.epoch);
   }
 

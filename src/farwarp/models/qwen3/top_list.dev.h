@@ -1,7 +1,7 @@
 // The best candidates of a column in a warp's registers, and the draw of one of them.
 #pragma once
 
-#include "farwarp/models/qwen3/finish.dev.h"
+#include "farwarp/models/qwen3/logits.dev.h"
 #include "farwarp/models/qwen3/philox.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {

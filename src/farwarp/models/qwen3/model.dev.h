@@ -1,23 +1,20 @@
-// The tasks of the warps that compute.
+// Qwen3 as fleet's runtime sees it (fleet/run.dev.h): its tasks that multiply nothing, its epilogue, its pages, and its sequences.
 #pragma once
 
+#include "farwarp/fleet/run.dev.h"
 #include "farwarp/models/qwen3/attend.dev.h"
-#include "farwarp/models/qwen3/finish.dev.h"
+#include "farwarp/models/qwen3/logits.dev.h"
 #include "farwarp/models/qwen3/merge.dev.h"
 #include "farwarp/models/qwen3/sampling.dev.h"
-#include "farwarp/models/qwen3/stream_finish.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
 /// `samples`: sequences have temperatures; else the best token is chosen.
 template <int columns, bool samples>
-class Steps {
+class Tasks {
  public:
-  FARWARP_DEVICE Steps(const Context<columns>& context, WeightReader<columns>& reader)
-      : context_(context),
-        reader_(reader),
-        project_(context.memory + Layout<columns>::kProject, reader),
-        finisher_(finisher_of(context)) {}
+  FARWARP_DEVICE Tasks(const Context<columns>& context, WeightReader<columns>& reader)
+      : context_(context), reader_(reader) {}
 
   /// [the warps that compute] `number`: of the token in this launch.
   FARWARP_DEVICE void run(const Task& task, int number) {
@@ -31,61 +28,26 @@ class Steps {
       }
     }
     switch (static_cast<Kind>(task.kind)) {
-      case Kind::kEmbed:
-        if (streams(columns) || may_finish()) finisher_.embed(task);
-        break;
       case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
       case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
-      case Kind::kSample: sample(number); break;
-      default: project(task, number);
+      default: choose_best(task, number);
     }
   }
 
  private:
-  /// All kinds that multiply by weights: in one place, so that the kernel has the product's code once.
-  FARWARP_DEVICE void project(const Task& task, int number) {
-    const std::uint32_t site = site_of(static_cast<Kind>(task.kind));
-    if constexpr (streams(columns)) {
-      if (task.count == 0) return;
-      finisher_.begin_task(task);
-      project_.run(context_.call, context_.worker, task, site, norm_of(context_, task),
-                   [&](const Task& group, int unit) { finisher_.finish(group, number, unit); });
-      finisher_.end_task(task);
-    } else {
-      const bool finishes = may_finish() && task.count > 0;
-      if (finishes) finisher_.begin_task(task, number);
-      project_.run(context_.call, context_.worker, task, site, [&](int pass, int tile, int buffer) {
-        if (finishes) finisher_.finish(pass, tile, buffer);
-      });
-      if (finishes) finisher_.end_task();
-    }
-  }
-  /// Whether the thread finishes packets' tiles, too.
-  static FARWARP_DEVICE bool may_finish() {
-    return !has_finisher(columns) && thread_index() < TileFinisher<columns>::kThreads;
-  }
-
-  static FARWARP_DEVICE std::uint32_t site_of(Kind kind) {
-    return kind == Kind::kQkv      ? kSiteQkv
-           : kind == Kind::kOut    ? kSiteOut
-           : kind == Kind::kGateUp ? kSiteGateUp
-           : kind == Kind::kDown   ? kSiteDown
-                                   : kSiteHead;
-  }
-
   /// Every worker finds the best token of all workers of all ranks, and knows the next input of each sequence.
-  FARWARP_DEVICE void sample(int number) const {
-    const Args& args = context_.args;
+  FARWARP_DEVICE void choose_best(const Task& task, int number) const {
+    const Launch& launch = context_.args.launch;
     // A thread waits for four candidates at once: of one rank, or one of each of four ranks, so that the ledger can name the rank.
     constexpr int kMost = 4;
-    const bool several = args.view.size > 1;
-    const int of_rank = args.workers * columns, pitch = several ? of_rank : kWorkerThreads;
+    const bool several = launch.view.size > 1;
+    const int of_rank = launch.workers * columns, pitch = several ? of_rank : kWorkerThreads;
     const int step = several ? kWorkerThreads : kMost * kWorkerThreads;
     Call call = context_.call;
-    if (several) call.deadline_ns -= call.grace_ns;  // as in Finisher::add_ranks()
+    if (several) call.deadline_ns -= call.grace_ns;  // as in PacketFinisher::add_ranks()
     Candidate best;
 #pragma unroll 1
-    for (int rank = 0; rank < args.view.size; rank += kMost) {
+    for (int rank = 0; rank < launch.view.size; rank += kMost) {
 #pragma unroll 1
       for (int begin = 0; begin < of_rank; begin += step) {
         const int first = begin + thread_index();
@@ -94,11 +56,11 @@ class Steps {
         std::uint32_t wanted = 0;
 #pragma unroll
         for (int i = 0; i < kMost; ++i) {
-          from[i] = vector_at(args.view, args.candidates) + (rank * of_rank + first + i * pitch);
-          if (several ? first < of_rank && rank + i < args.view.size : first + i * pitch < of_rank) wanted |= 1u << i;
+          from[i] = packets_at(launch.view, task.in) + (rank * of_rank + first + i * pitch);
+          if (several ? first < of_rank && rank + i < launch.view.size : first + i * pitch < of_rank) wanted |= 1u << i;
         }
         wait_packets<1>(call, from, wanted, data,
-                        Wait{.site = kSiteCandidate, .peer = several ? -1 - rank : args.view.rank});
+                        Wait{.site = kSiteCandidate, .peer = several ? -1 - rank : launch.view.rank});
         warp_sync();  // lanes leave the wait one by one
 #pragma unroll
         for (int i = 0; i < kMost; ++i) {
@@ -113,8 +75,9 @@ class Steps {
     const auto bests = word_at<std::uint64_t>(context_.memory, Layout<columns>::kBest);
     if (lane_index() < kColumnsOfWarp) store(bests + (warp_index() * kColumnsOfWarp + lane_index()), best.packed());
     sync_warps();
-    if (thread_index() < columns) advance(thread_index(), number, best_of_warps(thread_index()).token);
-    if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
+    const int column = recomputed(thread_index());
+    if (column < columns) advance(column, number, best_of_warps(column).token);
+    if (!context_.call.live) stop_launch<Layout<columns>>(context_.memory);
     sync_warps();
   }
 
@@ -135,7 +98,7 @@ class Steps {
       token = Sampler<columns>(context_).wait_chosen(task, column);
     sync_warps();  // also because lanes leave the wait one by one; all warps have read the sequences
     if (column < columns) advance(column, number, token);
-    if (!context_.call.live) fetch_add(word_at<std::uint32_t>(context_.memory, Layout<columns>::kStop), 1u);
+    if (!context_.call.live) stop_launch<Layout<columns>>(context_.memory);
     sync_warps();
   }
 
@@ -167,23 +130,61 @@ class Steps {
     context_.set_sequence(column, sequence);
   }
 
-  using TileFinishing =
-      std::conditional_t<streams(columns), StreamFinisher<columns, samples>, Finisher<columns, samples>>;
-  static FARWARP_DEVICE TileFinishing finisher_of(const Context<columns>& context) {
-    if constexpr (streams(columns)) {
-      return TileFinishing(context);
-    } else {
-      return TileFinishing(context, thread_index());
-    }
-  }
-
   /// Of a warp's lanes that collect candidates: lane i has column i of them, or of the next so many columns on the next warp.
   static constexpr int kColumnsOfWarp = columns < Target::kWarpSize ? columns : Target::kWarpSize;
 
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
-  std::conditional_t<streams(columns), StreamedProjection<columns>, Projection<columns>> project_;
-  TileFinishing finisher_;  ///< where no warp of its own finishes tiles
+};
+
+template <int columns_, bool samples>
+struct Model {
+  static constexpr int columns = columns_;
+  using Args = qwen3::Args;
+  using Layout = qwen3::Layout<columns>;
+  using Context = qwen3::Context<columns>;
+  using Tasks = qwen3::Tasks<columns, samples>;
+  using Epilogue = LogitsEpilogue<columns, samples>;
+  using Loader = PageLoader<columns>;
+
+  /// The embedding of the column's token.
+  static FARWARP_DEVICE std::uint64_t first_hidden(const Context& context, const Four& four) {
+    const Args& args = context.args;
+    const std::int64_t token = context.sequence(recomputed(four.column)).token;
+    return load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(args.embedding)) +
+                (token * args.hidden + four.row_of_matrix()) / 4);
+  }
+  static FARWARP_DEVICE std::uint32_t input_site(std::int32_t kind) {
+    switch (static_cast<Kind>(kind)) {
+      case Kind::kQkv: return kSiteQkv;
+      case Kind::kOut: return kSiteOut;
+      case Kind::kGateUp: return kSiteGateUp;
+      case Kind::kDown: return kSiteDown;
+      default: return kSiteHead;
+    }
+  }
+  static FARWARP_DEVICE void begin(const Context& context) {
+    constexpr int kWords = kMostGroup * kMostHeadDim * 2 / 8;
+    for (int i = thread_index(); i < kWords; i += num_threads())  // rows that are no query stay zeros
+      store(word_at<std::uint64_t>(context.memory, Layout::kQueries) + i, 0u);
+    if (thread_index() < columns)
+      context.set_sequence(thread_index(), std::bit_cast<SequenceState>(load(sequences(context) + thread_index())));
+  }
+  static FARWARP_DEVICE bool ended(const Context& context) {
+    for (int column = 0; column < columns; ++column) {
+      if (context.sequence(column).alive != 0) return false;
+    }
+    return true;
+  }
+  static FARWARP_DEVICE void end(const Context& context) {
+    const int column = recomputed(thread_index());  // the tokens' loops need all registers
+    if (column < columns) store(sequences(context) + column, std::bit_cast<Vec16>(context.sequence(column)));
+  }
+
+ private:
+  static FARWARP_DEVICE Global<Vec16> sequences(const Context& context) {
+    return Global<Vec16>(reinterpret_cast<Vec16*>(context.args.state->sequences));
+  }
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

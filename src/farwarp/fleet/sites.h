@@ -1,0 +1,37 @@
+// Wait sites of the ledger that are the runtime's; a model's own follow them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace farwarp::fleet {
+
+enum Site : std::uint32_t {
+  kSiteWeights,
+  kSiteSquares,
+  kSiteRankSums,
+  kSiteHidden,
+  kSiteStep,
+  kSiteWorkers,
+  kSiteStepEnd,
+  kSiteStepStart,
+  kModelSites  ///< the first of the model's
+};
+
+/// The names of all sites: the runtime's, then the model's.
+template <std::size_t count>
+constexpr std::array<const char*, kModelSites + count> with_model_sites(const char* const (&of_model)[count]) {
+  std::array<const char*, kModelSites + count> names = {"a stage of weights",
+                                                        "the squares of a norm's input",
+                                                        "the partial sums of a rank",
+                                                        "the hidden vector of a rank's columns",
+                                                        "the end of the step before",
+                                                        "the workers of all XCDs",
+                                                        "the end of a step on all XCDs",
+                                                        "the start of a step on the XCD"};
+  for (std::size_t i = 0; i < count; ++i) names[kModelSites + i] = of_model[i];
+  return names;
+}
+
+}  // namespace farwarp::fleet
