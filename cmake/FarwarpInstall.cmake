@@ -51,6 +51,7 @@ target_sources(farwarp_archive
     src/farwarp/ops/parallel_gemm/gemm_rs/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h
+    src/farwarp/fleet/dispatcher.h
     src/farwarp/fleet/graph.h
     src/farwarp/fleet/layout.h
     src/farwarp/models/qwen3/config.h

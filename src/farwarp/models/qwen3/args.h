@@ -81,8 +81,6 @@ struct DrawState {
   float top_p;
 };
 struct DecodeState {
-  std::uint32_t tag;  ///< fleet::Launch::next_tag
-  std::uint32_t unused[3];
   SequenceState sequences[fleet::kMostColumns];
   // Of a decoder that samples.
   std::int32_t top_k[fleet::kMostColumns];

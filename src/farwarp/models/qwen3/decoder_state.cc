@@ -28,43 +28,40 @@ std::vector<std::string> Qwen3Decoder::State::kernel_names(const Qwen3Plan& plan
   return names;
 }
 
-Status Qwen3Decoder::State::allocate() {
+Status Qwen3Decoder::State::allocate(Stream stream) {
   const Qwen3Config& config = plan.config;
-  const std::int64_t task_bytes = static_cast<std::int64_t>(plan.graph.steps.size()) * plan.workers *
-                                  static_cast<std::int64_t>(sizeof(fleet::Task));
-  const std::int64_t plain_bytes = (plan.gang ? plan.graph.with_plain_buffers() : plan.graph).plain_bytes;
   const std::pair<DeviceMemory*, std::int64_t> wanted[] = {
       {&weights, plan.weight_bytes},
       {&embedding, plan.embedding_bytes},
-      {&residual, std::int64_t{config.hidden} * plan.columns * 2},
       {&cache, plan.cache_bytes},
       {&rotations, std::int64_t{plan.limits.positions} * config.head_dim * 4},
-      {&tasks, task_bytes},
-      {&gang_tasks, plan.gang ? task_bytes : 0},
-      {&lists, (plan.workers + 1) * 4},
       {&page_table, std::int64_t{plan.columns} * plan.max_pages * 4},
       {&prompts, std::int64_t{plan.columns} * plan.limits.positions * 4},
-      {&state, sizeof(qwen3::DecodeState)},
-      {&gang_cells, plan.gang ? sizeof(fleet::GangCells) : 0},
-      {&phase_cells, plan.streams ? sizeof(fleet::PhaseCells) : 0},
-      {&plain, plain_bytes}};
+      {&state, sizeof(qwen3::DecodeState)}};
   for (const auto& [memory, bytes] : wanted) {
-    if (bytes == 0) continue;
     auto created = DeviceMemory::create(world->device(), size(bytes));
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
   }
   prompt_tokens.assign(size(plan.columns), 0);
+  auto created = fleet::Runtime::create(*world, opened.slot(),
+                                        {.graph = plan.graph,
+                                         .columns = plan.columns,
+                                         .rows = config.hidden,
+                                         .workers = plan.workers,
+                                         .threads = plan.threads,
+                                         .shared_bytes = plan.shared_bytes,
+                                         .gang = plan.gang},
+                                        static_cast<std::int64_t>(opened.buffer(0).offset), stream);
+  if (!created.ok()) return created.status();
+  runtime = std::move(*created);
   return {};
 }
 
-/// What the kernels read beside the weights: tasks, cosines and sines, pages.
+/// What the kernels read beside the weights: cosines and sines, pages.
 Status Qwen3Decoder::State::set_tables(Stream stream) {
   Device& device = world->device();
   const Qwen3Config& config = plan.config;
-  tasks_of_worker = static_cast<int>(plan.graph.steps.size());
-  std::vector<std::int32_t> begins;
-  for (int worker = 0; worker <= plan.workers; ++worker) begins.push_back(worker * tasks_of_worker);
   std::vector<float> angles;
   for (int position = 0; position < plan.limits.positions; ++position) {
     for (int i = 0; i < config.head_dim / 2; ++i) {
@@ -75,40 +72,22 @@ Status Qwen3Decoder::State::set_tables(Stream stream) {
   }
   std::vector<std::int32_t> pages(size(plan.columns) * size(plan.max_pages));
   for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
-  Status status = set_tasks(plan.graph, tasks, stream);
-  if (status.ok() && plan.gang) status = set_tasks(plan.graph.with_plain_buffers(), gang_tasks, stream);
-  if (status.ok()) status = device.copy_in(lists.get(), begins.data(), lists.bytes(), stream);
-  if (status.ok()) status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
+  Status status = device.copy_in(rotations.get(), angles.data(), rotations.bytes(), stream);
   if (status.ok()) status = device.copy_in(page_table.get(), pages.data(), page_table.bytes(), stream);
   return status.ok() ? end_all(stream) : status;
 }
 
-Status Qwen3Decoder::State::set_tasks(const fleet::Graph& graph, const DeviceMemory& to, Stream stream) {
-  const auto planned =
-      fleet::plan_static(graph, plan.workers, static_cast<std::int64_t>(opened.buffer(0).offset));
-  if (!planned.ok()) return planned.status();
-  return world->device().copy_in(to.get(), planned->tasks.data(), to.bytes(), stream);
-}
-
-/// No column has a sequence. Tags begin anew, so no buffer may have one: it is new, or World::recover() has filled it.
 Status Qwen3Decoder::State::end_all(Stream stream) {
-  qwen3::DecodeState none{};
-  none.tag = 1;
+  const qwen3::DecodeState none{};
   positions.assign(size(plan.columns), -1);
   recoveries = world->recoveries();
-  Device& device = world->device();
-  Status status;
-  for (const DeviceMemory* cells : {&gang_cells, &phase_cells}) {
-    if (status.ok() && cells->bytes() > 0) status = device.fill(cells->get(), 0, cells->bytes(), stream);
-  }
-  if (status.ok() && plan.streams)
-    status = device.fill(plain.get(), 0, plain.bytes(), stream);  // heads of columns that attend to nothing
-  if (status.ok()) status = device.copy_in(state.get(), &none, sizeof none, stream);
+  Status status = runtime.reset(stream);
+  if (status.ok()) status = world->device().copy_in(state.get(), &none, sizeof none, stream);
   return status;
 }
 
-/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its keys and values may be no
-/// numbers, and would make those of a later sequence's pages none.
+/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its keys and values may be
+/// NaN, and would make a later sequence's outputs NaN.
 Status Qwen3Decoder::State::follow_recovery(Stream stream) {
   if (recoveries == world->recoveries()) return {};
   if (Status status = world->device().fill(cache.get(), 0, cache.bytes(), stream); !status.ok()) return status;
@@ -117,23 +96,7 @@ Status Qwen3Decoder::State::follow_recovery(Stream stream) {
 
 void Qwen3Decoder::State::set_args() {
   const Qwen3Config& config = plan.config;
-  args.launch = {.view = world->view(),
-                 .slot = opened.slot(),
-                 .workers = plan.workers,
-                 .tasks = tasks.as<const fleet::Task>(),
-                 .lists = lists.as<const std::int32_t>(),
-                 .first_task = 0,
-                 .end_task = tasks_of_worker,
-                 .tokens = 1,
-                 .tags_of_token = plan.graph.tags_of_token(),
-                 .ends_token = 1,
-                 .next_tag = &state.as<qwen3::DecodeState>()->tag,
-                 .weights = weights.as<const std::byte>(),
-                 .plain = plain.as<std::byte>(),
-                 .residual = residual.as<std::uint64_t>(),
-                 .epsilon = config.epsilon,
-                 .phases = phase_cells.as<fleet::PhaseCells>(),
-                 .gang = gang_cells.as<fleet::GangCells>()};
+  args.launch = runtime.launch(weights.as<const std::byte>(), config.epsilon);
   args.embedding = embedding.as<const std::uint16_t>();
   args.rotations = rotations.as<const float>();
   args.cache = cache.as<std::byte>();
@@ -170,20 +133,6 @@ Status Qwen3Decoder::State::create_prefill(Stream stream) {
   if (!created.ok()) return created.status();
   prefill.emplace(std::move(*created));
   return {};
-}
-
-Status Qwen3Decoder::State::launch(const qwen3::Args& call, Stream stream) const {
-  // A launch of the last step alone has one worker, because the others might read the state after that one has written it.
-  const bool last_alone = call.launch.first_task == tasks_of_worker - 1;
-  return farwarp::launch(world->device(), opened.kernel(0),
-                         {last_alone ? 1 : plan.workers, plan.threads, size(plan.shared_bytes)}, call, stream);
-}
-
-Status Qwen3Decoder::State::launch_gang(const qwen3::Args& call, Stream stream) const {
-  qwen3::Args of_gang = call;
-  of_gang.launch.tasks = gang_tasks.as<const fleet::Task>();
-  return farwarp::launch(world->device(), opened.kernel(kernel_names(plan).size() - 1),
-                         {plan.workers, plan.threads, size(plan.shared_bytes)}, of_gang, stream);
 }
 
 }  // namespace farwarp

@@ -66,12 +66,12 @@ Result<Qwen3Decoder> Qwen3Decoder::create_from(World& world, const Result<Qwen3P
                     std::bit_cast<std::int32_t>(config.rope_theta), limits.sequences, limits.positions, limits.splits,
                     limits.max_sms, limits.most_top_k, limits.prefill_tokens, wanted.workers, wanted.columns}),
        .kernels = State::kernel_names(wanted),
-       .buffers = {{wanted.graph.packet_bytes, qwen3::kNoTag}}});
+       .buffers = {{wanted.graph.packet_bytes, fleet::kNoTag}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   Device& device = world.device();
   auto stream = device.create_stream();
-  Status status = stream.ok() ? state->allocate() : stream.status();
+  Status status = stream.ok() ? state->allocate(*stream) : stream.status();
   std::optional<qwen3::Packing> packing;
   if (status.ok()) {
     packing.emplace(device, state->opened.kernel(1), state->plan, world.rank(), files, seed, *stream);
@@ -253,29 +253,20 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   }
   if (!status.ok()) return status;
   qwen3::Args args = state.args;
-  args.launch.tokens = call.tokens;
   std::fill(std::begin(args.end_tokens), std::end(args.end_tokens), -1);  // no choice is -1
   std::copy(call.end_tokens.begin(), call.end_tokens.end(), args.end_tokens);
   args.sampled = call.sampled;
   args.sampled_pitch = call.tokens;
   args.logits = call.logits;
-  if (call.dispatcher == FleetDispatcher::kStatic) {
-    status = state.launch(args, stream);
-  } else if (call.dispatcher == FleetDispatcher::kGang) {
-    status = state.launch_gang(args, stream);
-  } else {
-    args.launch.tokens = 1;
-    for (int token = 0; token < call.tokens && status.ok(); ++token) {
-      for (int step = 0; step < state.tasks_of_worker && status.ok(); ++step) {
-        args.launch.first_task = step;
-        args.launch.end_task = step + 1;
-        args.launch.ends_token = step + 1 == state.tasks_of_worker ? 1 : 0;
-        status = state.launch(args, stream);
-      }
-      ++args.sampled;
-      if (args.logits != nullptr) args.logits += std::int64_t{plan.columns} * plan.config.vocabulary;
-    }
-  }
+  const std::size_t kernel =
+      call.dispatcher == FleetDispatcher::kGang ? State::kernel_names(plan).size() - 1 : 0;
+  status = state.runtime.run(
+      call.dispatcher, state.opened.kernel(kernel), args, call.tokens,
+      [&](qwen3::Args& next) {
+        ++next.sampled;
+        if (next.logits != nullptr) next.logits += std::int64_t{plan.columns} * plan.config.vocabulary;
+      },
+      stream);
   if (!status.ok()) return status;
   for (std::int64_t& position : state.positions) {
     if (position >= 0) position += call.tokens;
@@ -286,7 +277,7 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
 Status Qwen3Decoder::hidden(std::vector<std::uint16_t>& to, Stream stream) const {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   to.resize(size(state_->plan.config.hidden) * size(state_->plan.columns));
-  return state_->world->device().copy_out(to.data(), state_->residual.get(), to.size() * 2, stream);
+  return state_->world->device().copy_out(to.data(), state_->runtime.residual().get(), to.size() * 2, stream);
 }
 
 }  // namespace farwarp

@@ -4,9 +4,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "farwarp/fleet/dispatcher.h"
 #include "farwarp/models/qwen3/plan.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/world/host/world.h"
@@ -14,17 +14,6 @@
 namespace farwarp {
 
 class Safetensors;
-
-/// How a token's tasks are dispatched. All give the same bits; calls of one decoder may use different ones.
-enum class FleetDispatcher : std::uint8_t {
-  kStatic,  ///< one launch for all tokens; each worker has its list of tasks
-  kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
-  kGang,  ///< one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading thread (AMD)
-};
-
-constexpr std::string_view name_of(FleetDispatcher dispatcher) {
-  return dispatcher == FleetDispatcher::kStatic ? "static" : dispatcher == FleetDispatcher::kGraph ? "graph" : "gang";
-}
 
 /// How the tokens of a sequence are chosen. The logits are divided by the temperature; of the top_k best tokens the smallest set of best ones is kept whose
 /// probability, among these top_k, reaches top_p; one of the set is drawn. Of equal logits the lower token is the better one. The draw depends on the
