@@ -1,4 +1,4 @@
-"""compress.py CODE_OBJECT FILE: writes what vendor/code_object.cc decompresses: the size in 8 bytes, and a zlib stream."""
+"""compress.py CODE_OBJECT FILE: writes what vendor/code_object.cc decompresses: the size in 8 bytes, a zlib stream."""
 
 import pathlib
 import sys

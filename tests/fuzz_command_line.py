@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Runs the built farwarp program with random command lines and mutated suites.
 
-For any input the program must end by itself, without a signal, with an exit code that the README lists. An error must be one line on
-stderr. Shapes are tiny, because the test is of the command line, the parsers and the reports, not of the kernels.
+For any input the program must end by itself, without a signal, with an exit code that the README lists. An error must
+be one line on stderr. Shapes are tiny, because the test is of the command line, the parsers and the reports, not of the
+kernels.
 
     fuzz_command_line.py PROGRAM SUITE [--lines 2000] [--suites 1000] [--seed 1] [--jobs 2]
 """
+
 import argparse
 import collections
 import concurrent.futures
@@ -18,92 +20,26 @@ import subprocess
 import sys
 import tempfile
 
+from fuzz_parameters import LARGE, MOE, NEAR, ODD_TEXTS, OPERATORS, SIZES, SMALL
+
 EXIT_CODES = {0, 1, 2, 3, 4, 130}
 TIMEOUT_S = 60
 # The longest wait of a kernel, in virtual time. The host waits six times as long.
 DEADLINE_MS = "1000"
 
-ODD_TEXTS = ["", " ", "-1", "0", "1e3", "0x10", "2147483648", "99999999999999999999", "nan", "a b", "a\nb", "\x1b[31m", "\xfc",
-             "=", ",", "--", "-", ":", "x" * 5000, "{}", "/", "../..", "/dev/null", "'", '"', "%s%n"]
-NEAR = ["-1", "0", "1", "2", "3", "5", "7", "9", "15", "31", "33", "65", "100", "129"]  # some parameters allow them, others refuse them
-SIZED = ["16", "32", "48", "64", "96"]
-LARGE = ["1023", "4096", "4097", "65535", "65536", "1048576", "16777216", "16777217", "2147483647", "-2147483649"]
-
-PRODUCT = {
-    "dtype": ["bf16", "fp16"], "has_bias": ["0", "1"], "tile_columns": ["0", "64", "128"], "splits": ["0", "1", "2"],
-    "max_sms": ["0", "1", "2", "3", "8", "9"], "graph": ["0", "1"], "m": ["1", "8", "16", "24", "40", "64"], "n": SIZED, "k": SIZED,
-}
-PARALLEL = PRODUCT | {
-    "path": ["own", "best", "best", "unfused"], "comm_blocks": ["0", "1", "2", "4"],
-    "exchange": ["auto", "boxes", "words", "one_shot_words"], "return_x": ["0", "1"], "burst": ["1", "2", "3"],
-    "delay": ["0", "1", "50"], "repeat": ["1", "2"],
-}
-MOE = {
-    "num_experts": ["8", "9", "13", "64"], "experts_per_token": ["1", "2", "3", "8"], "hidden_dim": ["8", "16", "24", "64", "72"],
-    "max_num_tokens": ["1", "2", "4", "9"], "routing": ["uniform", "zipf", "repeated", "one_expert", "one_rank", "skipped", "partial"],
-    "tokens": ["auto", "uniform", "full", "empty_ranks"], "max_sms": ["0", "1", "2", "8"], "graph": ["0", "1"],
-}
-ATTENTION = {
-    "batch": ["1", "2", "3"], "heads": ["1", "2", "4", "6"], "kv_heads": ["1", "2", "3"], "head_dim": ["8", "56", "64", "72", "128"],
-    "queries": ["1", "7", "33"], "keys": ["0", "1", "9", "40"], "dtype": ["bf16", "fp16"], "causal": ["0", "1"],
-    "window_left": ["-1", "0", "5"], "window_right": ["-1", "0", "3"], "sinks": ["0", "1"], "lse": ["0", "1"],
-    "ragged": ["0", "1", "padded"], "page_size": ["0", "16", "64", "128"], "mapping": ["auto", "block_first", "head_first"],
-    "max_sms": ["0", "1", "2", "8"], "row_gap": ["0", "8"],
-    "inputs": ["auto", "normal", "large", "mean", "needle"], "graph": ["0", "1"],
-}
-OPERATORS = {
-    "attention": ATTENTION,
-    "moe-a2a": MOE | {
-        "dtype": ["fp16", "bf16"], "dispatch_dtype": ["same", "fp8"], "index": ["int32", "int64"], "mode": ["auto", "words", "bulk"],
-        "form": ["fused", "split"], "expert": ["auto", "table", "rank_scale"], "count": ["host", "device"],
-        "layout": ["expert_major", "masked", "rows"], "scales": ["rows", "columns"], "weights": ["dispatch", "combine"],
-        "halves": ["0", "1"], "in_flight": ["1", "2"], "row_alignment": ["1", "2", "128"], "recv_rows": ["auto", "0", "1", "8", "64"],
-        "segments": ["0", "1", "2"], "send_only_blocks": ["-1", "0", "1", "4"], "burst": ["1", "2"], "delay_us": ["0", "20"],
-    },
-    "gemm": PRODUCT | {"x_pitch": ["0", "64", "96"], "w_pitch": ["0", "64", "80"], "y_pitch": ["0", "64"],
-                       "tile_rows": ["0", "64", "128", "256"]},
-    "ag-gemm": PARALLEL, "gemm-rs": PARALLEL, "gemm-ar": PARALLEL,
-    "all-reduce": {
-        "elements": ["1", "9", "600", "5001"], "max_elements": ["0", "600", "8000"], "dtype": ["bf16", "fp16", "fp32"],
-        "mode": ["auto", "one_shot", "two_shot"], "max_sms": ["0", "1", "2", "9"], "in_place": ["0", "1"],
-        "sizes": ["same", "varied"], "inputs": ["auto", "uniform", "cancelling", "huge", "special"], "graph": ["0", "1"],
-        "burst": ["1", "2"], "delay": ["0", "20"],
-    },
-    "flash-decode": {
-        "batch": ["1", "2", "3"], "query_tokens": ["1", "2", "8"], "query_heads": ["1", "2", "4", "6"], "kv_heads": ["1", "2", "3"],
-        "head_dim": ["8", "56", "64", "72", "128"], "page_size": ["1", "16", "64", "128"], "max_keys": ["1", "16", "128", "320"],
-        "dtype": ["bf16", "fp16"], "kv_dtype": ["same", "fp8"], "layout": ["nhd", "hnd"], "window": ["0", "5", "40"],
-        "sinks": ["0", "1"], "kv_shards": ["1", "all"], "exchange": ["best", "one-shot", "two-shot"], "split_keys": ["0", "64", "128"],
-        "max_sms": ["0", "1", "2", "8"], "lse": ["0", "1"], "lengths": ["full", "ragged", "short", "empty"],
-        "logits": ["normal", "large"], "wrong": ["none", "page", "negative_page", "length"], "graph": ["0", "1"], "burst": ["1", "2"],
-        "delay": ["0", "20"],
-    },
-    "lesson-01": {"words": ["4", "64"], "items": ["1", "12"]},
-    "lesson-02": {"words": ["4", "64", "1024"], "omit_release": ["0", "1"]},
-    "lesson-03": {"words": ["4", "64"], "items": ["1", "5", "12"]},
-    "lesson-04": MOE | {"rung": ["1", "2", "3", "4", "5", "6", "7", "all"], "pieces": ["0", "1", "3"]},
-    "lesson-05": {"elements": ["1", "9", "600"], "max_sms": ["0", "1", "2", "9"]},
-}
-# Small values for parameters whose default is large.
-SMALL = {
-    "attention": {"heads": "2", "kv_heads": "1", "queries": "16"},
-    "moe-a2a": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4"},
-    "lesson-04": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4", "rung": "7"},
-    "flash-decode": {"batch": "1", "query_heads": "2", "kv_heads": "1", "max_keys": "64"},
-    "lesson-05": {"elements": "64"}, "all-reduce": {"elements": "64"},
-    "gemm": {"m": "16", "n": "16", "k": "16"}, "ag-gemm": {"m": "16", "n": "64", "k": "64"},
-    "gemm-rs": {"m": "16", "n": "64", "k": "64"}, "gemm-ar": {"m": "16", "n": "64", "k": "64"},
-}
-# Large values of these parameters are not errors but take long. Large values of all others are refused.
-SIZES = {"m", "n", "k", "hidden_dim", "max_num_tokens", "num_experts", "x_pitch", "w_pitch", "y_pitch", "recv_rows", "row_alignment",
-         "batch", "heads", "queries", "keys", "window_left", "window_right", "row_gap",
-         "query_heads", "kv_heads", "max_keys", "window", "split_keys", "elements", "max_elements"}
-
 
 def random_fault(rng):
     rank, late = rng.choice(["0", "0", "1", "1", "7"]), rng.choice(["0", "1", "30", "2000", "999999999"])
-    return rng.choice([f"drop_put:{rng.choice(['0', '1', '2', '5', '999'])}", f"delay:{rank}:{late}", f"kill:{rank}",
-                       f"mismatch:{rank}"] * 3 + ["fire:1", "kill", rng.choice(ODD_TEXTS)])
+    return rng.choice(
+        [
+            f"drop_put:{rng.choice(['0', '1', '2', '5', '999'])}",
+            f"delay:{rank}:{late}",
+            f"kill:{rank}",
+            f"mismatch:{rank}",
+        ]
+        * 3
+        + ["fire:1", "kill", rng.choice(ODD_TEXTS)]
+    )
 
 
 def random_settings(rng, operator):
@@ -126,11 +62,22 @@ def random_selection(rng, command, folder):
     settings = random_settings(rng, operator)
     if settings or rng.random() < 0.1:
         line += ["--set", settings]
-    line += ["--target", rng.choice(["emu_sm90", "emu_gfx942"]) if rng.random() < 0.93 else
-             rng.choice(["auto", "cuda", "hip", "tpu", rng.choice(ODD_TEXTS)])]
-    line += ["--ranks", rng.choice(["1", "2", "2", "2", "3", "4", "8"]) if rng.random() < 0.97 else rng.choice(ODD_TEXTS + NEAR)]
-    choices = [["--seed", rng.choice(NEAR + ["9223372036854775807"])], ["--which", rng.choice(["all", "tests"])],
-               ["--json", rng.choice(["-", str(folder / "out.json"), str(folder / "pipe"), "", "/no/such/x.json", str(folder), "/dev/null", "/dev/full"])]]
+    line += [
+        "--target",
+        rng.choice(["emu_sm90", "emu_gfx942"])
+        if rng.random() < 0.93
+        else rng.choice(["auto", "cuda", "hip", "tpu", rng.choice(ODD_TEXTS)]),
+    ]
+    line += [
+        "--ranks",
+        rng.choice(["1", "2", "2", "2", "3", "4", "8"]) if rng.random() < 0.97 else rng.choice(ODD_TEXTS + NEAR),
+    ]
+    out, pipe = str(folder / "out.json"), str(folder / "pipe")
+    choices = [
+        ["--seed", rng.choice(NEAR + ["9223372036854775807"])],
+        ["--which", rng.choice(["all", "tests"])],
+        ["--json", rng.choice(["-", out, pipe, "", "/no/such/x.json", str(folder), "/dev/null", "/dev/full"])],
+    ]
     if command == "check":
         choices += [["--fault", random_fault(rng)] for _ in range(4)]
         choices += [["--schedules", rng.choice(["1", "2", "3"])], ["--calls", rng.choice(["1", "2", "3"])]]
@@ -144,39 +91,83 @@ def random_selection(rng, command, folder):
     if command == "bench" and "--samples" not in line:
         line += ["--samples", "1"]
     if rng.random() < 0.03:
-        line += rng.choice([["--wat"], ["--set"], ["--json"], ["extra"], ["--help"], ["--version"], ["-n"],
-                            ["--suite", rng.choice(["no-such-suite", str(folder), str(folder / "pipe"), "/dev/null", "", "a\nb"])]])
+        line += rng.choice(
+            [
+                ["--wat"],
+                ["--set"],
+                ["--json"],
+                ["extra"],
+                ["--help"],
+                ["--version"],
+                ["-n"],
+                ["--suite", rng.choice(["no-such-suite", str(folder), pipe, "/dev/null", "", "a\nb"])],
+            ]
+        )
     return line
 
 
 def random_decode(rng, folder):
     (folder / "prompts.txt").write_text("3 1 4\n7\n")
     model = rng.choice(["random:nano"] * 8 + ["random:tiny", "random:wat", str(folder), rng.choice(ODD_TEXTS)])
-    choices = [["--prompt", rng.choice(["1,2,3", "39", "40", "1,,2", str(folder / "prompts.txt"), str(folder), str(folder / "pipe")])],
-               ["--batch", rng.choice(NEAR)], ["--positions", rng.choice(NEAR)], ["--end-token", rng.choice(NEAR)],
-               ["--prefill", rng.choice([*NEAR, "16"])],
-               ["--dispatcher", rng.choice(["static", "graph", "gang"])], ["--seed", rng.choice(NEAR)], ["--ranks", rng.choice(NEAR)],
-               ["--temperature", rng.choice(["0", "0.7", "1", "1e9", "nan", "-1"]), "--top-k", rng.choice(NEAR)], ["--top-p", rng.choice(["0", "0.9", "1", "2"])],
-               ["--sampling-seed", rng.choice(NEAR)],
-               ["--logits", rng.choice([str(folder / "x.npy"), str(folder / "pipe"), str(folder), "/no/such/x.npy", "/dev/full"])],
-               ["--json", rng.choice(["-", str(folder / "out.json"), str(folder / "pipe"), "/no/such/x.json", "/dev/full"])]]
-    line = ["decode", "--model", model, "--target", rng.choice(["emu_sm90", "emu_sm90", "emu_gfx942", "tpu"]),
-            "--tokens", rng.choice(["0", "1", "3", "17", "-1", "x"])]
+    choices = [
+        [
+            "--prompt",
+            rng.choice(["1,2,3", "39", "40", "1,,2", str(folder / "prompts.txt"), str(folder), str(folder / "pipe")]),
+        ],
+        ["--batch", rng.choice(NEAR)],
+        ["--positions", rng.choice(NEAR)],
+        ["--end-token", rng.choice(NEAR)],
+        ["--prefill", rng.choice([*NEAR, "16"])],
+        ["--dispatcher", rng.choice(["static", "graph", "gang"])],
+        ["--seed", rng.choice(NEAR)],
+        ["--ranks", rng.choice(NEAR)],
+        ["--temperature", rng.choice(["0", "0.7", "1", "1e9", "nan", "-1"]), "--top-k", rng.choice(NEAR)],
+        ["--top-p", rng.choice(["0", "0.9", "1", "2"])],
+        ["--sampling-seed", rng.choice(NEAR)],
+        [
+            "--logits",
+            rng.choice([str(folder / "x.npy"), str(folder / "pipe"), str(folder), "/no/such/x.npy", "/dev/full"]),
+        ],
+        ["--json", rng.choice(["-", str(folder / "out.json"), str(folder / "pipe"), "/no/such/x.json", "/dev/full"])],
+    ]
+    line = [
+        "decode",
+        "--model",
+        model,
+        "--target",
+        rng.choice(["emu_sm90", "emu_sm90", "emu_gfx942", "tpu"]),
+        "--tokens",
+        rng.choice(["0", "1", "3", "17", "-1", "x"]),
+    ]
     for option in rng.sample(choices, rng.randrange(4)):
         line += option if rng.random() < 0.93 else [option[0], rng.choice(ODD_TEXTS)]
     return line
 
 
 def random_graph(rng):
-    choices = [["--batch", rng.choice(NEAR)], ["--workers", rng.choice(NEAR)], ["--format", rng.choice(["text", "dot", "png"])], ["--all"],
-               ["--model", rng.choice(["random:nano", "random:qwen3-32b", "random:", rng.choice(ODD_TEXTS)])]]
+    choices = [
+        ["--batch", rng.choice(NEAR)],
+        ["--workers", rng.choice(NEAR)],
+        ["--format", rng.choice(["text", "dot", "png"])],
+        ["--all"],
+        ["--model", rng.choice(["random:nano", "random:qwen3-32b", "random:", rng.choice(ODD_TEXTS)])],
+    ]
     options = rng.sample(choices, rng.randrange(4))
-    return ["graph", rng.choice(["qwen3", "qwen3", "qwen3", rng.choice(ODD_TEXTS)]), *(word for option in options for word in option)]
+    return [
+        "graph",
+        rng.choice(["qwen3", "qwen3", "qwen3", rng.choice(ODD_TEXTS)]),
+        *(word for option in options for word in option),
+    ]
 
 
 def random_line(rng, program, folder):
-    command = rng.choice(["check"] * 16 + ["bench"] * 2 + ["decode"] * 2 + ["graph", "tune", "list", "doctor", "launch", "", "fly"] +
-                         [rng.choice(ODD_TEXTS)])
+    command = rng.choice(
+        ["check"] * 16
+        + ["bench"] * 2
+        + ["decode"] * 2
+        + ["graph", "tune", "list", "doctor", "launch", "", "fly"]
+        + [rng.choice(ODD_TEXTS)]
+    )
     if command == "decode":
         return random_decode(rng, folder)
     if command == "graph":
@@ -186,22 +177,41 @@ def random_line(rng, program, folder):
     if command == "list":
         return ["list", *rng.sample(["--kernels", "--wat", "extra"], rng.randrange(2))]
     if command == "doctor":
-        return ["doctor", *rng.choice([[], ["--measure"], ["--ranks", "2"], ["--measure", "--target", "emu_gfx942", "--ranks", "2"],
-                                       ["--measure", "--target", rng.choice(ODD_TEXTS)], ["--measure", "--ranks", "9"]])]
+        return [
+            "doctor",
+            *rng.choice(
+                [
+                    [],
+                    ["--measure"],
+                    ["--ranks", "2"],
+                    ["--measure", "--target", "emu_gfx942", "--ranks", "2"],
+                    ["--measure", "--target", rng.choice(ODD_TEXTS)],
+                    ["--measure", "--ranks", "9"],
+                ]
+            ),
+        ]
     if command == "launch":
-        inner = rng.choice([["true"], ["false"], ["/no/such/program"], [],
-                            [program, *random_selection(rng, "check", folder)]])
-        # Half of the lines launch a program without arguments: a group whose processes take different paths waits for minutes.
-        return ["launch", "-n", rng.choice(["1", "2", "0", "9", "x", ""]), "--", *(inner if rng.random() < 0.5 else inner[:1])]
+        inner = rng.choice(
+            [["true"], ["false"], ["/no/such/program"], [], [program, *random_selection(rng, "check", folder)]]
+        )
+        # Half of the lines launch a program without arguments: a group whose processes take different paths waits for
+        # minutes.
+        return [
+            "launch",
+            "-n",
+            rng.choice(["1", "2", "0", "9", "x", ""]),
+            "--",
+            *(inner if rng.random() < 0.5 else inner[:1]),
+        ]
     return [command, *rng.sample(["--help", "--version", "check", "-n"], rng.randrange(2))]
 
 
 def replace_value(rng, data, value):
     """Replaces a value that follows a colon or a comma with `value`."""
-    before = [i for i in range(len(data)) if data[i:i + 1] in (b":", b",")]
+    before = [i for i in range(len(data)) if data[i : i + 1] in (b":", b",")]
     if before:
         at = rng.choice(before) + 1
-        end = next((i for i in range(at, len(data)) if data[i:i + 1] in (b",", b"}", b"]")), len(data))
+        end = next((i for i in range(at, len(data)) if data[i : i + 1] in (b",", b"}", b"]")), len(data))
         data[at:end] = value
 
 
@@ -214,35 +224,70 @@ def mutated(rng, text):
         at, length = rng.randrange(len(data)), rng.randrange(1, 40)
         kind = rng.randrange(9)
         if kind == 0:
-            del data[at:at + length]
+            del data[at : at + length]
         elif kind == 1:
-            data[at:at] = data[at:at + length]
+            data[at:at] = data[at : at + length]
         elif kind == 2:
             data[at] = rng.randrange(256)
         elif kind == 3:
-            del data[at + 1:]
+            del data[at + 1 :]
         elif kind == 4:
-            opened, closed = rng.choice([(b"[", b"]"), (b"{\"a\":", b"}")])
+            opened, closed = rng.choice([(b"[", b"]"), (b'{"a":', b"}")])
             levels = rng.choice([1, 10, 20, 100000])
             replace_value(rng, data, opened * levels + b"1" + closed * rng.choice([levels, levels, 0]))
         elif kind == 5:
-            quotes = [i for i in range(len(data)) if data[i:i + 1] == b'"']
+            quotes = [i for i in range(len(data)) if data[i : i + 1] == b'"']
             at = rng.choice(quotes) + 1 if quotes else 0
-            data[at:at] = rng.choice([b"\\n", b"\\u0000", b"\\u001b[31m", b"\xff", b"y" * 5000, b"speed_of_light_us_\\n"])
+            data[at:at] = rng.choice(
+                [b"\\n", b"\\u0000", b"\\u001b[31m", b"\xff", b"y" * 5000, b"speed_of_light_us_\\n"]
+            )
         else:
-            replace_value(rng, data, rng.choice([b"-1", b"0", b"1e999", b"null", b"[]", b"{}", b"\"\\n\"", b"true", b"1", b"2",
-                                                 b"8", b"16", b"64", b"99999999999999999999"]))
+            replace_value(
+                rng,
+                data,
+                rng.choice(
+                    [
+                        b"-1",
+                        b"0",
+                        b"1e999",
+                        b"null",
+                        b"[]",
+                        b"{}",
+                        b'"\\n"',
+                        b"true",
+                        b"1",
+                        b"2",
+                        b"8",
+                        b"16",
+                        b"64",
+                        b"99999999999999999999",
+                    ]
+                ),
+            )
     # Digits of two numbers may have been joined. Such a large shape is no error but takes long, so it is shortened.
     return re.sub(rb"[0-9]{4,9}", lambda digits: digits.group()[:2], bytes(data))
 
 
 def run(program, line, folder, full):
     """The exit code, and what was wrong with this run, or None. `full`: the standard output is /dev/full."""
-    environment = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder), "LC_ALL": "C", "CUDA_VISIBLE_DEVICES": "",
-                   "FARWARP_HIP_LIBRARY": "/no/such/library.so", "FARWARP_SUITES": str(folder)}
+    environment = {
+        "PATH": os.environ.get("PATH", ""),
+        "HOME": str(folder),
+        "LC_ALL": "C",
+        "CUDA_VISIBLE_DEVICES": "",
+        "FARWARP_HIP_LIBRARY": "/no/such/library.so",
+        "FARWARP_SUITES": str(folder),
+    }
     with open("/dev/full", "wb") as nowhere:
-        process = subprocess.Popen([program, *line], stdin=subprocess.DEVNULL, stdout=nowhere if full else subprocess.PIPE,
-                                   stderr=subprocess.PIPE, env=environment, cwd=folder, start_new_session=True)
+        process = subprocess.Popen(
+            [program, *line],
+            stdin=subprocess.DEVNULL,
+            stdout=nowhere if full else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
     try:
         output, error = process.communicate(timeout=TIMEOUT_S)
     except subprocess.TimeoutExpired:
@@ -260,7 +305,11 @@ def verdict(line, code, output, error, full):
         if full:
             return "exit code 0, and nothing of it could be printed"
         fault = line[line.index("--fault") + 1] if "--fault" in line else ""
-        if line[0] == "check" and fault.startswith(("drop_put", "kill", "mismatch")) and not {"--help", "--version"} & set(line):
+        if (
+            line[0] == "check"
+            and fault.startswith(("drop_put", "kill", "mismatch"))
+            and not {"--help", "--version"} & set(line)
+        ):
             return "passed in spite of its fault"
     if line[:1] == ["launch"]:  # the launched program determines the exit code and the lines
         return "a launched process was ended by a signal" if code in (128 + 6, 128 + 8, 128 + 11) else None
@@ -290,8 +339,10 @@ def main():
     options = parser.parse_args()
     program = str(pathlib.Path(options.program).resolve())
     original = options.suite.read_bytes()
-    with tempfile.TemporaryDirectory(prefix="farwarp_fuzz_") as name, \
-            concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="farwarp_fuzz_") as name,
+        concurrent.futures.ThreadPoolExecutor(options.jobs) as pool,
+    ):
         root = pathlib.Path(name)
 
         def one(number):
@@ -303,8 +354,16 @@ def main():
                 line = random_line(rng, program, folder)
             else:
                 (folder / "mutated.json").write_bytes(mutated(rng, original))
-                line = ["check", "mutated.json", "--target", rng.choice(["emu_sm90", "emu_gfx942"]), "--deadline-ms", DEADLINE_MS,
-                        "--calls", "1"]
+                line = [
+                    "check",
+                    "mutated.json",
+                    "--target",
+                    rng.choice(["emu_sm90", "emu_gfx942"]),
+                    "--deadline-ms",
+                    DEADLINE_MS,
+                    "--calls",
+                    "1",
+                ]
             code, wrong = run(program, line, folder, full=rng.random() < 0.1)
             if wrong is None:
                 for path in folder.iterdir():
@@ -320,8 +379,10 @@ def main():
                 mutant = root / str(number) / "mutated.json"
                 if mutant.exists():
                     print(f"     {mutant.read_bytes()[:400]!r}", flush=True)
-        print(f"seed {options.seed}: {options.lines} command lines, {options.suites} suites, {failures} failures; "
-              f"exit codes {dict(sorted(codes.items(), key=str))}")
+        print(
+            f"seed {options.seed}: {options.lines} command lines, {options.suites} suites, {failures} failures; "
+            f"exit codes {dict(sorted(codes.items(), key=str))}"
+        )
     return 1 if failures else 0
 
 

@@ -3,15 +3,18 @@
 
     all_reduce_pytorch.py SIZES [--ranks 2] [--dtype bf16] [--json FILE] [--samples 40]
 
-SIZES are bytes of the tensor, separated by commas: 8K,32K,1M. Each rank is a process with a GPU of its own. Timed are NCCL (dist.all_reduce) and two
-operators of symmetric memory: torch.ops.symm_mem.one_shot_all_reduce, and two_shot_all_reduce_, which works in place. NVLink multicast is switched
-off before PyTorch is loaded, and the script ends if PyTorch sees it all the same; so there are no multimem operators here.
+SIZES are bytes of the tensor, separated by commas: 8K,32K,1M. Each rank is a process with a GPU of its own. Timed are
+NCCL (dist.all_reduce) and two operators of symmetric memory: torch.ops.symm_mem.one_shot_all_reduce, and
+two_shot_all_reduce_, which works in place. NVLink multicast is switched off before PyTorch is loaded, and the script
+ends if PyTorch sees it all the same; so there are no multimem operators here.
 
-A time is the median of samples, of the slowest rank. A sample is one launch of a CUDA graph of one call between two events. Before it 256 MB are
-written, two all-reduces of 64 MB wake the links, and 256 MB are read, so that the L2 holds nothing of the tensor and nothing dirty; then the ranks
-meet in a small all-reduce. A delay holds the stream while the host enqueues a sample. Each way's result is compared with the sum first.
-Exit status: 0; 1 if a result is wrong; 2 for bad usage; 3 without PyTorch, enough GPUs or a way to switch multicast off.
+A time is the median of samples, of the slowest rank. A sample is one launch of a CUDA graph of one call between two
+events. Before it 256 MB are written, two all-reduces of 64 MB wake the links, and 256 MB are read, so that the L2 holds
+nothing of the tensor and nothing dirty; then the ranks meet in a small all-reduce. A delay holds the stream while the
+host enqueues a sample. Each way's result is compared with the sum first. Exit status: 0; 1 if a result is wrong; 2 for
+bad usage; 3 without PyTorch, enough GPUs or a way to switch multicast off.
 """
+
 import argparse
 import json
 import os
@@ -50,6 +53,7 @@ def make_ways(torch, symm_mem, source):
     def nccl():
         torch.distributed.all_reduce(plain)
         return plain
+
     return {
         "nccl": (plain, nccl),
         "one_shot": (shared, lambda: torch.ops.symm_mem.one_shot_all_reduce(shared, "sum", group.group_name)),
@@ -74,6 +78,7 @@ def time_way(torch, tensor, call, source, arguments, flush, wake) -> float:
         for _ in range(2):
             torch.distributed.all_reduce(wake)
         flush.read()
+
     return median_us(torch, capture(torch, [call]), arguments.ranks, arguments.samples, HOLD_CYCLES, before)
 
 
@@ -81,11 +86,15 @@ def run_rank(rank: int, arguments, sizes: list) -> None:
     import torch
     import torch.distributed._symmetric_memory as symm_mem
     from torch._C._autograd import DeviceType
+
     torch.cuda.set_device(rank)
-    torch.distributed.init_process_group("nccl", rank=rank, world_size=arguments.ranks, device_id=torch.device("cuda", rank))
+    torch.distributed.init_process_group(
+        "nccl", rank=rank, world_size=arguments.ranks, device_id=torch.device("cuda", rank)
+    )
     if torch._C._distributed_c10d._SymmetricMemory.has_multicast_support(DeviceType.CUDA, rank):
         fail("PyTorch would use NVLink multicast in spite of TORCH_SYMM_MEM_DISABLE_MULTICAST", 3)
-    device = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}"
+    nccl = ".".join(map(str, torch.cuda.nccl.version()))
+    device = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, NCCL {nccl}"
     if rank == 0:
         print(f"{device}, {arguments.ranks} ranks, {arguments.dtype}")
     flush = Flush(torch)
@@ -93,7 +102,9 @@ def run_rank(rank: int, arguments, sizes: list) -> None:
     torch.manual_seed(rank)
     results = []
     for size in sizes:
-        source = (torch.rand(size // ELEMENT_BYTES[arguments.dtype], device="cuda") * 2 - 1).to(getattr(torch, DTYPES[arguments.dtype]))
+        source = (torch.rand(size // ELEMENT_BYTES[arguments.dtype], device="cuda") * 2 - 1).to(
+            getattr(torch, DTYPES[arguments.dtype])
+        )
         result = {"bytes": size, "ranks": arguments.ranks, "dtype": arguments.dtype, "us": {}, "refused": {}}
         for name, (tensor, call) in make_ways(torch, symm_mem, source).items():
             try:
@@ -108,10 +119,15 @@ def run_rank(rank: int, arguments, sizes: list) -> None:
             result["us"][name] = time_way(torch, tensor, call, source, arguments, flush, wake)
         results.append(result)
         if rank == 0:
-            print(f"{size} bytes: {', '.join(f'{name} {us:.1f}' for name, us in result['us'].items())} us"
-                  f"{'; refused: ' + str(result['refused']) if result['refused'] else ''}", flush=True)
+            print(
+                f"{size} bytes: {', '.join(f'{name} {us:.1f}' for name, us in result['us'].items())} us"
+                f"{'; refused: ' + str(result['refused']) if result['refused'] else ''}",
+                flush=True,
+            )
             if arguments.json:
-                pathlib.Path(arguments.json).write_text(json.dumps({"device": device, "results": results}, indent=1) + "\n")
+                pathlib.Path(arguments.json).write_text(
+                    json.dumps({"device": device, "results": results}, indent=1) + "\n"
+                )
     torch.distributed.destroy_process_group()
 
 
@@ -127,7 +143,10 @@ def main() -> None:
     for name, least in (("ranks", 2), ("samples", 1)):
         if getattr(arguments, name) < least:
             fail(f"--{name} is {getattr(arguments, name)}; allowed is {least} or more")
-    os.environ |= {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}  # before PyTorch is loaded, here and in the ranks
+    os.environ |= {
+        "NCCL_NVLS_ENABLE": "0",
+        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
+    }  # before PyTorch is loaded, here and in the ranks
     try:
         import torch
     except ImportError as error:

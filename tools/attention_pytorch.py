@@ -3,15 +3,17 @@
 
     attention_pytorch.py SHAPES [--json FILE] [--samples 30] [--backends cudnn,flash]
 
-SHAPES is a suite with benchmarks of attention (suites/prefill.json), or a file with a JSON list of their entries, or such a list itself:
-'[{"heads": 32, "kv_heads": 4, "head_dim": 128, "queries": 4096, "keys": 4096, "causal": true}]'. The other parameters of a shape are
-batch (1) and dtype (bf16). Shapes that scaled_dot_product_attention has no argument for are refused.
+SHAPES is a suite with benchmarks of attention (suites/prefill.json), or a file with a JSON list of their entries, or
+such a list itself: '[{"heads": 32, "kv_heads": 4, "head_dim": 128, "queries": 4096, "keys": 4096, "causal": true}]'.
+The other parameters of a shape are batch (1) and dtype (bf16). Shapes that scaled_dot_product_attention has no argument
+for are refused.
 
-A time is the median of samples. Before each sample 256 MB are written, so that the L2 holds nothing of the inputs. Two events enclose
-one launch of a CUDA graph of one call. Samples use two sets of inputs in turn, or one if two do not fit. A delay holds the stream
-while the host enqueues a sample. FLOPs are 4 * head_dim for each pair of a query and a key that it sees.
-Exit status: 0; 2 for bad usage; 3 without PyTorch or a GPU.
+A time is the median of samples. Before each sample 256 MB are written, so that the L2 holds nothing of the inputs. Two
+events enclose one launch of a CUDA graph of one call. Samples use two sets of inputs in turn, or one if two do not fit.
+A delay holds the stream while the host enqueues a sample. FLOPs are 4 * head_dim for each pair of a query and a key
+that it sees. Exit status: 0; 2 for bad usage; 3 without PyTorch or a GPU.
 """
+
 import argparse
 import functools
 import json
@@ -19,7 +21,16 @@ import pathlib
 
 from pytorch_timing import Flush, capture, fail, median_us
 
-DEFAULTS = {"batch": 1, "heads": 4, "kv_heads": 2, "head_dim": 64, "queries": 200, "keys": 0, "causal": False, "dtype": "bf16"}
+DEFAULTS = {
+    "batch": 1,
+    "heads": 4,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "queries": 200,
+    "keys": 0,
+    "causal": False,
+    "dtype": "bf16",
+}
 IGNORED = {"seed", "lse", "mapping", "step_keys", "max_sms", "inputs", "graph"}
 HOLD_CYCLES = 1_000_000  # about half a millisecond
 MOST_BYTES_OF_TWO_SETS = 16 << 30
@@ -63,8 +74,10 @@ def gigaflops(shape: dict) -> float:
 
 
 def describe(shape: dict) -> str:
-    return (f"batch {shape['batch']}, {shape['queries']} x {shape['keys']}, {shape['heads']}/{shape['kv_heads']} heads of "
-            f"{shape['head_dim']}, {shape['dtype']}{', causal' if shape['causal'] else ''}")
+    return (
+        f"batch {shape['batch']}, {shape['queries']} x {shape['keys']}, {shape['heads']}/{shape['kv_heads']} heads of "
+        f"{shape['head_dim']}, {shape['dtype']}{', causal' if shape['causal'] else ''}"
+    )
 
 
 class Timer:
@@ -81,14 +94,24 @@ class Timer:
         sets = 2 if 8 * shape["batch"] * shape["head_dim"] * rows <= MOST_BYTES_OF_TWO_SETS else 1
 
         def tensor(count, heads):
-            return torch.randn(shape["batch"], count, heads, shape["head_dim"], dtype=dtype, device="cuda").transpose(1, 2)
-        return [(tensor(shape["queries"], shape["heads"]), tensor(shape["keys"], shape["kv_heads"]),
-                 tensor(shape["keys"], shape["kv_heads"])) for _ in range(sets)]
+            return torch.randn(shape["batch"], count, heads, shape["head_dim"], dtype=dtype, device="cuda").transpose(
+                1, 2
+            )
+
+        return [
+            (
+                tensor(shape["queries"], shape["heads"]),
+                tensor(shape["keys"], shape["kv_heads"]),
+                tensor(shape["keys"], shape["kv_heads"]),
+            )
+            for _ in range(sets)
+        ]
 
     def call_of(self, shape: dict, backend):
         torch = self.torch
         from torch.nn.attention import sdpa_kernel
         from torch.nn.attention.bias import causal_lower_right
+
         options = {"enable_gqa": True} if shape["heads"] != shape["kv_heads"] else {}
         if shape["causal"] and shape["queries"] == shape["keys"]:
             options["is_causal"] = True
@@ -98,6 +121,7 @@ class Timer:
         def call(q, k, v):
             with sdpa_kernel([backend]), torch.no_grad():
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
         return call
 
     def time(self, shape: dict, backend, sets: list) -> float:
@@ -108,6 +132,7 @@ class Timer:
         def before(sample):
             self.flush.write(sample)
             self.flush.read()
+
         graphs = capture(torch, [functools.partial(call, *inputs) for inputs in sets])
         return median_us(torch, graphs, 1, self.samples, HOLD_CYCLES, before)
 
@@ -123,7 +148,7 @@ def measure(timer: Timer, shape: dict, backends: dict) -> dict:
         timer.torch.cuda.empty_cache()
     if result["us"]:
         best = min(result["us"], key=result["us"].get)
-        result |= {"best": best, "best_us": result["us"][best], "tflops": result["gflop"] / result["us"][best]* 1e3}
+        result |= {"best": best, "best_us": result["us"][best], "tflops": result["gflop"] / result["us"][best] * 1e3}
     return result
 
 
@@ -131,8 +156,10 @@ def line_of(result: dict) -> str:
     if "best" not in result:
         return f"{describe(result['shape'])}: no backend takes it ({'; '.join(result['refused'].values())})"
     others = ", ".join(f"{name} {us:.1f}" for name, us in result["us"].items() if name != result["best"])
-    return (f"{describe(result['shape'])}: {result['best']} {result['best_us']:.1f} us, {result['tflops']:.0f} TFLOP/s"
-            f"{' (' + others + ')' if others else ''}")
+    return (
+        f"{describe(result['shape'])}: {result['best']} {result['best_us']:.1f} us, {result['tflops']:.0f} TFLOP/s"
+        f"{' (' + others + ')' if others else ''}"
+    )
 
 
 def main() -> None:
@@ -150,8 +177,11 @@ def main() -> None:
         from torch.nn.attention import SDPBackend
     except ImportError as error:
         fail(f"PyTorch is missing: {error}", 3)
-    known = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
-             "efficient": SDPBackend.EFFICIENT_ATTENTION}
+    known = {
+        "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "flash": SDPBackend.FLASH_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    }
     names = arguments.backends.split(",")
     for name in names:
         if name not in known:

@@ -3,26 +3,27 @@
 
     tools/check_code_objects.py [--objdump llvm-objdump] [--readelf llvm-readelf] [--allow-scratch KERNEL]... FILE.co...
 
-Prints one line for each kernel (registers, LDS, scratch) and one for each violation. Exits 1 if there are any, or if there are no
-kernels. The rules release and acquire hold on every path through the control flow of a kernel. The others are about its resources and
-its main loop:
+Prints one line for each kernel (registers, LDS, scratch) and one for each violation. Exits 1 if there are any, or if
+there are no kernels. The rules release and acquire hold on every path through the control flow of a kernel. The others
+are about its resources and its main loop:
 
   release  No store or atomic follows a `buffer_wbl2` before an `s_waitcnt` with vmcnt(0). A flag must not overtake the
            write-back that publishes the data that it guards. clang 22 omits this wait in its own release stores
            (llvm-project pull request 178316).
-  acquire  No `buffer_inv` executes while a load or atomic is in flight. The read of an acquire must have returned before
-           the caches are invalidated.
-  scratch  A kernel accesses no scratch memory, and nothing by flat addresses, which may be private. Private memory is device
-           memory, so each access is a round trip. (A frame that is reserved and never accessed, as for spilt scalar
-           registers, costs nothing.)
-  vgprs    A block of the largest size that the kernel declares fits into a CU. Each of its four SIMDs has 512 registers per
-           lane, which the waves on it share.
+  acquire  No `buffer_inv` executes while a load or atomic is in flight. The read of an acquire must have returned
+           before the caches are invalidated.
+  scratch  A kernel accesses no scratch memory, and nothing by flat addresses, which may be private. Private memory is
+           device memory, so each access is a round trip. (A frame that is reserved and never accessed, as for spilt
+           scalar registers, costs nothing.)
+  vgprs    A block of the largest size that the kernel declares fits into a CU. Each of its four SIMDs has 512 registers
+           per lane, which the waves on it share.
   lds      Static LDS is 128 bytes at most, because plans use the rest of the 64 KB (base/machine_shape.h).
-  matrix   For a kernel called ..mfma..: the innermost loop around its matrix instructions reads LDS by 8 or 16 bytes and
-           writes it by 16. At least half of the loop's matrix instructions are issued between a load from memory and the
-           wait for it. The composition of that loop is printed too.
-  others   For a kernel called attention_mfma..: that loop has at most 3.5 other instructions for each matrix instruction, and 4 if
-           the kernel's head has 64 columns. A matrix instruction (16 x 16 x 16) takes the time in which a wave issues four.
+  matrix   For a kernel called ..mfma..: the innermost loop around its matrix instructions reads LDS by 8 or 16 bytes
+           and writes it by 16. At least half of the loop's matrix instructions are issued between a load from memory
+           and the wait for it. The composition of that loop is printed too.
+  others   For a kernel called attention_mfma..: that loop has at most 3.5 other instructions for each matrix
+           instruction, and 4 if the kernel's head has 64 columns. A matrix instruction (16 x 16 x 16) takes the time in
+           which a wave issues four.
 """
 
 import argparse
@@ -82,7 +83,7 @@ def parse(disassembly):
 
 
 def step(state, instruction):
-    """The state after an instruction: the addresses of (the buffer_wbl2 not waited for, the read in flight), or None."""
+    """The state after an instruction: addresses of the buffer_wbl2 not waited for and the read in flight, or None."""
     written_back, read = state
     if instruction.name == "s_waitcnt" and DRAINED.search(instruction.operands):
         return None, None
@@ -152,23 +153,28 @@ def stays_inside(instructions, index, first, last):
 
 
 def matrix_loop(instructions):
-    """The shortest loop that contains a matrix instruction; [] if there is none. Code for rare cases that lies after a loop and jumps back
-    into its middle makes no loop: the way back to it leads through the loop's beginning."""
+    """The shortest loop that contains a matrix instruction; [] if there is none.
+
+    Code for rare cases that lies after a loop and jumps back into its middle makes no loop: the way back to it leads
+    through the loop's beginning.
+    """
     index = {instruction.address: i for i, instruction in enumerate(instructions)}
     loops = []
     for i, instruction in enumerate(instructions):
         if not JUMP.match(instruction.name):
             continue
         first = index.get(instruction.target(), len(instructions))
-        body = instructions[first:i + 1]
+        body = instructions[first : i + 1]
         if any(MATRIX.match(inside.name) for inside in body) and stays_inside(instructions, index, first, i):
             loops.append(body)
     return min(loops, key=len, default=[])
 
 
 def least_overlap(loop):
-    """The least number of matrix instructions between a load from memory and the wait for it, over turns of the loop. None if
-    the loop waits for no load."""
+    """The least number of matrix instructions between a load from memory and the wait for it, over turns of the loop.
+
+    None if the loop waits for no load.
+    """
     matrix = 0
     in_flight = []  # how many matrix instructions had been issued before each access; they complete in order
     overlaps = []
@@ -208,8 +214,11 @@ def check_matrix(instructions):
     loop = matrix_loop(instructions)
     if not loop:
         return [(0, "matrix: no loop with matrix instructions")]
-    found = [(instruction.address, f"matrix: '{instruction}' is narrow") for instruction in loop
-             if LDS.match(instruction.name) and not WIDE_LDS.match(instruction.name)]
+    found = [
+        (instruction.address, f"matrix: '{instruction}' is narrow")
+        for instruction in loop
+        if LDS.match(instruction.name) and not WIDE_LDS.match(instruction.name)
+    ]
     count = sum(1 for instruction in loop if MATRIX.match(instruction.name))
     overlap = least_overlap(loop)
     if overlap is None:
@@ -224,8 +233,11 @@ def describe_loop(instructions):
     if not loop:
         return "no loop with matrix instructions"
     names = collections.Counter(instruction.name for instruction in loop if IN_LOOP.match(instruction.name))
-    return (f"loop of {len(loop)} instructions, {others(loop):.2f} others for each matrix instruction: " + ", ".join(f"{count} {name}" for name, count in names.items()) +
-            f"; loads are waited for after {least_overlap(loop)} matrix instructions or more")
+    return (
+        f"loop of {len(loop)} instructions, {others(loop):.2f} others for each matrix instruction: "
+        + ", ".join(f"{count} {name}" for name, count in names.items())
+        + f"; loads are waited for after {least_overlap(loop)} matrix instructions or more"
+    )
 
 
 def check_resources(fields):
@@ -256,9 +268,11 @@ def parse_metadata(notes):
 
 
 def describe(name, instructions, fields):
-    return (f"{name}: {len(instructions)} instructions, {fields['vgpr_count']} vgprs, {fields['sgpr_count']} sgprs, "
-            f"{fields['group_segment_fixed_size']} bytes of static LDS, "
-            f"{fields['private_segment_fixed_size']} of scratch")
+    return (
+        f"{name}: {len(instructions)} instructions, {fields['vgpr_count']} vgprs, {fields['sgpr_count']} sgprs, "
+        f"{fields['group_segment_fixed_size']} bytes of static LDS, "
+        f"{fields['private_segment_fixed_size']} of scratch"
+    )
 
 
 def run(command):

@@ -51,9 +51,13 @@ class Release(unittest.TestCase):
         self.assertEqual(rules(WRITE_BACK, "s_waitcnt vmcnt(10)", FLAG, END), ["release"])
 
     def test_every_kind_of_write(self):
-        for write in ("global_atomic_add v1, v0, s[8:9] sc1", "global_store_dwordx4 v4, v[0:3], s[8:9]",
-                      "flat_store_dword v[0:1], v2", "flat_atomic_swap v[0:1], v2",
-                      "buffer_store_dword v0, off, s[0:3], 0"):
+        for write in (
+            "global_atomic_add v1, v0, s[8:9] sc1",
+            "global_store_dwordx4 v4, v[0:3], s[8:9]",
+            "flat_store_dword v[0:1], v2",
+            "flat_atomic_swap v[0:1], v2",
+            "buffer_store_dword v0, off, s[0:3], 0",
+        ):
             self.assertEqual(rules(WRITE_BACK, write, END), ["release"], write)
 
     def test_lds_and_loads_are_no_writes(self):
@@ -107,7 +111,9 @@ class MatrixLoop(unittest.TestCase):
     def test_loads_in_flight(self):
         put = "ds_write_b128 v12, v[8:11]"
         self.assertEqual(self.rule("s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX), [])
-        self.assertEqual(check_code_objects.least_overlap(loop(MATRIX, "s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX)), 3)
+        self.assertEqual(
+            check_code_objects.least_overlap(loop(MATRIX, "s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX)), 3
+        )
         # One of two loads may still be in flight. The wait is for the load of the previous turn.
         self.assertEqual(check_code_objects.least_overlap(loop(LOAD, "s_waitcnt vmcnt(1)", put, MATRIX, MATRIX)), 2)
 
@@ -121,7 +127,12 @@ class MatrixLoop(unittest.TestCase):
         self.assertEqual(check_code_objects.least_overlap(loop(LOAD, store, MATRIX, MATRIX, "s_waitcnt vmcnt(1)")), 2)
 
     def test_narrow_lds_accesses(self):
-        for narrow in ("ds_read_b32 v1, v2", "ds_read2_b32 v[0:1], v2 offset1:1", "ds_write_b64 v1, v[2:3]", "ds_read_u16 v1, v2"):
+        for narrow in (
+            "ds_read_b32 v1, v2",
+            "ds_read2_b32 v[0:1], v2 offset1:1",
+            "ds_write_b64 v1, v[2:3]",
+            "ds_read_u16 v1, v2",
+        ):
             found = self.rule("s_waitcnt vmcnt(0)", LOAD, MATRIX, narrow)
             self.assertEqual(found, [f"matrix: '{narrow}' is narrow"])
         for wide in ("ds_read_b64 v[0:1], v2", "ds_read_b128 v[0:3], v4 offset:16"):
@@ -129,20 +140,37 @@ class MatrixLoop(unittest.TestCase):
 
     def test_no_loop(self):
         instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
-        self.assertEqual(check_code_objects.check_matrix(instructions), [(0, "matrix: no loop with matrix instructions")])
+        self.assertEqual(
+            check_code_objects.check_matrix(instructions), [(0, "matrix: no loop with matrix instructions")]
+        )
 
     def test_the_innermost_loop_counts(self):
         # The inner branch goes back to the load, the outer one to the first instruction.
         instructions = check_code_objects.parse(
-            disassembly("ds_read_b32 v1, v2", LOAD, MATRIX, f"{AGAIN} {0x10000 - 3}", f"{AGAIN} {0x10000 - 5}", END))["kernel"]
-        self.assertEqual([i.name for i in check_code_objects.matrix_loop(instructions)],
-                         ["global_load_dwordx4", "v_mfma_f32_16x16x16_f16", AGAIN])
+            disassembly("ds_read_b32 v1, v2", LOAD, MATRIX, f"{AGAIN} {0x10000 - 3}", f"{AGAIN} {0x10000 - 5}", END)
+        )["kernel"]
+        self.assertEqual(
+            [i.name for i in check_code_objects.matrix_loop(instructions)],
+            ["global_load_dwordx4", "v_mfma_f32_16x16x16_f16", AGAIN],
+        )
 
     def test_code_after_a_loop_that_jumps_into_it_is_no_loop(self):
         instructions = check_code_objects.parse(
-            disassembly("s_nop 0", LOAD, "s_cbranch_vccnz 3", MATRIX, f"{AGAIN} {0x10000 - 4}", END, "s_nop 0", f"s_branch {0x10000 - 5}"))["kernel"]
-        self.assertEqual([i.name for i in check_code_objects.matrix_loop(instructions)],
-                         ["global_load_dwordx4", "s_cbranch_vccnz", "v_mfma_f32_16x16x16_f16", AGAIN])
+            disassembly(
+                "s_nop 0",
+                LOAD,
+                "s_cbranch_vccnz 3",
+                MATRIX,
+                f"{AGAIN} {0x10000 - 4}",
+                END,
+                "s_nop 0",
+                f"s_branch {0x10000 - 5}",
+            )
+        )["kernel"]
+        self.assertEqual(
+            [i.name for i in check_code_objects.matrix_loop(instructions)],
+            ["global_load_dwordx4", "s_cbranch_vccnz", "v_mfma_f32_16x16x16_f16", AGAIN],
+        )
 
 
 class Others(unittest.TestCase):
@@ -153,11 +181,15 @@ class Others(unittest.TestCase):
         # The branch back is an other instruction, too.
         lines = [MATRIX, MATRIX, *["v_exp_f32_e32 v1, v1"] * 6]
         self.assertEqual(self.rule("attention_mfma_bf16_128", *lines), [])
-        self.assertEqual(self.rule("attention_mfma_bf16_128", *lines, "s_nop 0"),
-                         ["others: 4.00 for each matrix instruction, 3.5 allowed"])
+        self.assertEqual(
+            self.rule("attention_mfma_bf16_128", *lines, "s_nop 0"),
+            ["others: 4.00 for each matrix instruction, 3.5 allowed"],
+        )
         self.assertEqual(self.rule("attention_mfma_fp16_64", *lines, "s_nop 0"), [])
-        self.assertEqual(self.rule("attention_mfma_fp16_64", *lines, "s_nop 0", "s_nop 0"),
-                         ["others: 4.50 for each matrix instruction, 4.0 allowed"])
+        self.assertEqual(
+            self.rule("attention_mfma_fp16_64", *lines, "s_nop 0", "s_nop 0"),
+            ["others: 4.50 for each matrix instruction, 4.0 allowed"],
+        )
 
     def test_other_kernels_and_no_loop(self):
         self.assertEqual(self.rule("gemm_mfma_bf16_64x128", MATRIX, *["s_nop 0"] * 9), [])
@@ -168,7 +200,12 @@ class Others(unittest.TestCase):
 
 class Resources(unittest.TestCase):
     def found(self, **changes):
-        fields = {"max_flat_workgroup_size": "512", "wavefront_size": "64", "vgpr_count": "256", "group_segment_fixed_size": "128"}
+        fields = {
+            "max_flat_workgroup_size": "512",
+            "wavefront_size": "64",
+            "vgpr_count": "256",
+            "group_segment_fixed_size": "128",
+        }
         return check_code_objects.check_resources(fields | changes)
 
     def test_a_block_fits(self):
@@ -228,9 +265,25 @@ class RealCode(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             code = str(Path(folder) / "test.co")
             subprocess.run(
-                ["clang++-22", "-x", "hip", "-", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpulib",
-                 "-nogpuinc", "--rocm-path=/nonexistent", "--offload-arch=gfx942", "-O3", "-o", code],
-                input=source, text=True, check=True)
+                [
+                    "clang++-22",
+                    "-x",
+                    "hip",
+                    "-",
+                    "--cuda-device-only",
+                    "--no-gpu-bundle-output",
+                    "-nogpulib",
+                    "-nogpuinc",
+                    "--rocm-path=/nonexistent",
+                    "--offload-arch=gfx942",
+                    "-O3",
+                    "-o",
+                    code,
+                ],
+                input=source,
+                text=True,
+                check=True,
+            )
             output = io.StringIO()
             with contextlib.redirect_stdout(output):
                 status = check_code_objects.main([*options, code])

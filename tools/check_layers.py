@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Checks the structure of the sources: layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names, the
-glossary, links of documents.
+"""Checks the structure of the sources.
+
+Layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names, the glossary, links of
+documents.
 
     tools/check_layers.py [ROOT]
 
-Prints one line per violation, "file:line: what", and exits 1 if there are any. HACKING.md explains the rules. docs/decisions.md lists
-the files that may be longer than the limit, with the reason.
+Prints one line per violation, "file:line: what", and exits 1 if there are any. HACKING.md explains the rules.
+docs/decisions.md lists the files that may be longer than the limit, with the reason.
 """
 
 import re
@@ -16,8 +18,8 @@ MAX_LINES = 400
 SOURCE_FOLDERS = ("src", "apps", "lessons", "python", "tests")
 SOURCE_SUFFIXES = (".h", ".cc", ".S", ".py")
 
-# The layers that each layer may include, besides itself. A layer is a folder of src/farwarp. Each operator is a separate layer, so
-# that no operator includes another.
+# The layers that each layer may include, besides itself. A layer is a folder of src/farwarp. Each operator is a
+# separate layer, so that no operator includes another.
 BELOW_OPS = {"tile", "world", "runtime", "vendor", "machine", "substrate", "base"}
 ALLOWED = {
     "base": set(),
@@ -44,7 +46,8 @@ DOORS = {
 EMULATOR_HOST = re.compile(r"substrate/emu/(machine|registry)\.h$")
 EMULATOR_USERS = re.compile(r"src/farwarp/(runtime/|harness/runner\.)")
 
-# device.h declares the vocabulary and includes, at its end, the files that define it. These include device.h, as -inl files do.
+# device.h declares the vocabulary and includes, at its end, the files that define it. These include device.h, as -inl
+# files do.
 DEFINITIONS = re.compile(r"src/farwarp/substrate/((cuda|hip|emu)/|gpu_cells\.h|packets\.h|amd_forms_elsewhere\.h)")
 VOCABULARY = "src/farwarp/substrate/device.h"
 
@@ -69,9 +72,11 @@ COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
 
 def without_comments(text):
     """The text without comments. Lines keep their numbers."""
+
     def blank(match):
         piece = match.group(0)
         return piece if piece.startswith('"') else "\n" * piece.count("\n")
+
     return COMMENT.sub(blank, text)
 
 
@@ -176,7 +181,11 @@ def check_words(files):
         for number, line in enumerate(source.lines, 1):
             condition = CONDITION.match(line)
             if condition and TARGET_TEST.search(condition.group(2)) and not TARGET_TEST_ALLOWED.match(path):
-                yield path, number, "#if on the target outside base/attributes.h and substrate/: ask a capability constant"
+                yield (
+                    path,
+                    number,
+                    "#if on the target outside base/attributes.h and substrate/: ask a capability constant",
+                )
             word = FORBIDDEN_WORDS.search(line)
             if word and not FORBIDDEN_WORDS_ALLOWED.match(path):
                 yield path, number, f"{word.group(0)} outside substrate/cuda and substrate/hip"
@@ -199,7 +208,7 @@ def check_cycles(files):
             if target not in state:
                 yield from visit(target, chain)
             elif state[target] is not None:
-                yield path, line, "closes a cycle: " + " -> ".join(chain[state[target]:] + [target])
+                yield path, line, "closes a cycle: " + " -> ".join(chain[state[target] :] + [target])
         chain.pop()
         state[path] = None
 
@@ -223,7 +232,11 @@ def check_lengths(root, files):
     for path, source in files.items():
         limit = allowed.get(path, MAX_LINES)
         if source.length > limit:
-            yield path, source.length, f"{source.length} lines, at most {limit}: split it, or give the reason in docs/decisions.md"
+            yield (
+                path,
+                source.length,
+                f"{source.length} lines, at most {limit}: split it, or give the reason in docs/decisions.md",
+            )
     for path in allowed:
         if path not in files:
             yield "docs/decisions.md", 1, f"excuses the length of {path}, which does not exist"
@@ -235,8 +248,11 @@ def check_named_tests(root):
     if not document.exists():
         return
     sources = [path for folder in SOURCE_FOLDERS for path in (root / folder).rglob("*_test.cc")]
-    tests = {".".join(pair) for path in sources
-             for pair in re.findall(r"^(?:TYPED_)?TEST(?:_[PF])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)}
+    tests = {
+        ".".join(pair)
+        for path in sources
+        for pair in re.findall(r"^(?:TYPED_)?TEST(?:_[PF])?\((\w+),\s*(\w+)\)", path.read_text(), re.MULTILINE)
+    }
     for number, line in enumerate(document.read_text().split("\n"), 1):
         for name in re.findall(r"`([A-Z]\w+\.\w+)`", line):
             if name not in tests:
@@ -244,7 +260,7 @@ def check_named_tests(root):
 
 
 def check_glossary(root, files):
-    """Names in code type of docs/glossary.md exist in the sources; those that it says were used before ("was:") do not."""
+    """Names in code type of docs/glossary.md exist in the sources; those that were used before ("was:") do not."""
     document = root / "docs" / "glossary.md"
     if not document.exists():
         return
@@ -261,7 +277,11 @@ def check_glossary(root, files):
         word = re.compile(rf"\b{re.escape(name[1])}s?\b", re.IGNORECASE)
         for path, source in sources.items():
             for found in word.finditer(source):
-                yield path, source.count("\n", 0, found.start()) + 1, f"{name[1]}: docs/glossary.md has another word for it"
+                yield (
+                    path,
+                    source.count("\n", 0, found.start()) + 1,
+                    f"{name[1]}: docs/glossary.md has another word for it",
+                )
 
 
 def anchors_of(document):
@@ -284,7 +304,11 @@ def check_links(root):
                 if not target.exists():
                     yield document.relative_to(root), number, f"links to {path}, which does not exist"
                 elif anchor and anchor not in anchors_of(target):
-                    yield document.relative_to(root), number, f"links to #{anchor}, which is no heading of {path or 'this file'}"
+                    yield (
+                        document.relative_to(root),
+                        number,
+                        f"links to #{anchor}, which is no heading of {path or 'this file'}",
+                    )
 
 
 def violations(root):

@@ -21,7 +21,9 @@ CLEAN = {
     "world/device/wait.dev.h": '#include "farwarp/substrate/device.h"\n#include "farwarp/world/view.h"\n',
     "ops/sum/plan.h": '#include "farwarp/base/status.h"\n',
     "ops/sum/reference.h": '#include "farwarp/ops/sum/plan.h"\n',
-    "ops/sum/kernel.dev.h": '#include "farwarp/world/device/wait.dev.h"\n// #if FARWARP_TARGET_CUDA, __shared__, is_emu\n',
+    "ops/sum/kernel.dev.h": (
+        '#include "farwarp/world/device/wait.dev.h"\n// #if FARWARP_TARGET_CUDA, __shared__, is_emu\n'
+    ),
     "ops/sum/case/case.cc": '#include "farwarp/harness/case.h"\n#include "farwarp/ops/sum/kernel.dev.h"\n',
     "ops/max/max.h": '#include "farwarp/world/host/world.h"\n',
     "harness/case.h": '#include "farwarp/world/host/world.h"\n',
@@ -61,23 +63,31 @@ class CheckLayersTest(unittest.TestCase):
 
     def test_upward_include(self):
         self.assert_rejected({"base/status.h": including("world/view.h")}, "base/status.h", "layer base may not")
-        self.assert_rejected({"runtime/device.h": including("world/view.h")}, "runtime/device.h", "layer runtime may not")
+        self.assert_rejected(
+            {"runtime/device.h": including("world/view.h")}, "runtime/device.h", "layer runtime may not"
+        )
 
     def test_world_and_tile_do_not_know_each_other(self):
         tile = {"tile/gemm.h": including("world/view.h")}
         self.assert_rejected(tile, "tile/gemm.h", "layer tile may not include layer world")
 
     def test_operator_does_not_include_another(self):
-        self.assert_rejected({"ops/max/max.h": including("ops/sum/plan.h")}, "ops/max/max.h", "may not include layer ops/sum")
+        self.assert_rejected(
+            {"ops/max/max.h": including("ops/sum/plan.h")}, "ops/max/max.h", "may not include layer ops/sum"
+        )
 
     def test_harness_does_not_know_operators(self):
         self.assert_rejected({"harness/case.h": including("ops/sum/plan.h")}, "harness/case.h", "layer harness may not")
 
     def test_harness_sees_the_host_side_of_world_only(self):
-        self.assert_rejected({"harness/suite.h": including("world/view.h")}, "harness/suite.h", "this part of layer world")
+        self.assert_rejected(
+            {"harness/suite.h": including("world/view.h")}, "harness/suite.h", "this part of layer world"
+        )
 
     def test_substrate_has_one_door(self):
-        self.assert_rejected({"ops/sum/kernel.dev.h": including("substrate/cuda/ids.h")}, "ops/sum/kernel.dev.h", "this part")
+        self.assert_rejected(
+            {"ops/sum/kernel.dev.h": including("substrate/cuda/ids.h")}, "ops/sum/kernel.dev.h", "this part"
+        )
 
     def test_emulator_is_driven_by_runtime_and_runner_only(self):
         machine = including("substrate/emu/machine.h")
@@ -88,23 +98,32 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_rejected({"misc/things.h": including("base/status.h")}, "misc/things.h", "not a layer")
 
     def test_plan_reaches_device_code_through_another_file(self):
-        changes = {"ops/sum/plan.h": including("ops/sum/shapes.h"), "ops/sum/shapes.h": including("ops/sum/kernel.dev.h")}
+        changes = {
+            "ops/sum/plan.h": including("ops/sum/shapes.h"),
+            "ops/sum/shapes.h": including("ops/sum/kernel.dev.h"),
+        }
         found = violations(changes)
         self.assertTrue(any("src/farwarp/ops/sum/plan.h:1: plans," in line for line in found), found)
 
     def test_reference_uses_substrate(self):
-        self.assert_rejected({"ops/sum/reference.h": including("substrate/device.h")}, "ops/sum/reference.h", "owes nothing")
+        self.assert_rejected(
+            {"ops/sum/reference.h": including("substrate/device.h")}, "ops/sum/reference.h", "owes nothing"
+        )
 
     def test_device_code_reaches_the_host(self):
         changes = {"ops/sum/kernel.dev.h": including("world/host/world.h")}
         self.assert_rejected(changes, "ops/sum/kernel.dev.h", "device code reaches the host's")
 
     def test_nothing_is_built_on_a_test(self):
-        self.assert_rejected({"harness/report.cc": including("harness/case_test.cc")}, "harness/report.cc", "nothing is built on")
+        self.assert_rejected(
+            {"harness/report.cc": including("harness/case_test.cc")}, "harness/report.cc", "nothing is built on"
+        )
 
     def test_target_condition_outside_substrate(self):
         for condition in ("#if defined(FARWARP_TARGET_HIP)", "#ifdef __CUDA_ARCH__", "# elif FARWARP_TARGET_EMU_SM90"):
-            self.assert_rejected({"ops/sum/kernel.dev.h": condition + "\n#endif\n"}, "ops/sum/kernel.dev.h", "#if on the target")
+            self.assert_rejected(
+                {"ops/sum/kernel.dev.h": condition + "\n#endif\n"}, "ops/sum/kernel.dev.h", "#if on the target"
+            )
 
     def test_forbidden_words(self):
         self.assert_rejected({"ops/sum/kernel.dev.h": "__shared__ int x;\n"}, "ops/sum/kernel.dev.h", "__shared__")
@@ -113,7 +132,11 @@ class CheckLayersTest(unittest.TestCase):
         self.assert_rejected(emulated, "ops/sum/kernel.dev.h", "does not ask whether it is emulated")
 
     def test_cycle(self):
-        changes = {"base/a.h": including("base/b.h"), "base/b.h": including("base/c.h"), "base/c.h": including("base/a.h")}
+        changes = {
+            "base/a.h": including("base/b.h"),
+            "base/b.h": including("base/c.h"),
+            "base/c.h": including("base/a.h"),
+        }
         self.assert_rejected(changes, "base/c.h", "closes a cycle: src/farwarp/base/a.h -> src/farwarp/base/b.h")
 
     def test_includes_are_written_from_the_root_and_exist(self):
@@ -123,7 +146,10 @@ class CheckLayersTest(unittest.TestCase):
     def test_long_file_needs_a_reason(self):
         long = {"base/a.h": "\n" * 401}
         self.assert_rejected(long, "base/a.h", "401 lines, at most 400")
-        table = "# Decisions\n\n## Long files\n\n| file | lines | reason |\n|---|---|---|\n| `src/farwarp/base/a.h` | {} |{}|\n"
+        table = (
+            "# Decisions\n\n## Long files\n\n| file | lines | reason |\n|---|---|---|\n"
+            "| `src/farwarp/base/a.h` | {} |{}|\n"
+        )
         self.assertEqual(violations(long, table.format(450, " one table ")), [])
         self.assertEqual(len(violations(long, table.format(400, " one table "))), 1)
         self.assertEqual(len(violations(long, table.format(450, "  "))), 1, "a reason is required")
@@ -146,10 +172,14 @@ class CheckLayersTest(unittest.TestCase):
         text = "# Faults\n[here](#faults), [there](decisions.md#long-files), [web](https://x.y/z#w), `[no](link)`\n"
         self.assertEqual(violations({}, faults=text, decisions="## Long files\n"), [])
         text = "# Faults\n[here](#fault)\n[there](decisions.md#files)\n[away](gone.md)\n"
-        self.assertEqual(violations({}, faults=text, decisions="## Long files\n"),
-                         ["docs/faults.md:2: links to #fault, which is no heading of this file",
-                          "docs/faults.md:3: links to #files, which is no heading of decisions.md",
-                          "docs/faults.md:4: links to gone.md, which does not exist"])
+        self.assertEqual(
+            violations({}, faults=text, decisions="## Long files\n"),
+            [
+                "docs/faults.md:2: links to #fault, which is no heading of this file",
+                "docs/faults.md:3: links to #files, which is no heading of decisions.md",
+                "docs/faults.md:4: links to gone.md, which does not exist",
+            ],
+        )
 
 
 if __name__ == "__main__":

@@ -3,15 +3,17 @@
 
     decode_pytorch.py SHAPES [--ranks 1] [--json FILE] [--samples 30]
 
-SHAPES is a JSON list: '[{"batch": 1, "query_heads": 96, "kv_heads": 12, "head_dim": 128, "max_keys": 4096}]'. Keys and values are contiguous, bf16,
-max_keys of each sequence on each rank. With --ranks, each rank is a process with a GPU of its own and has max_keys keys of every sequence.
+SHAPES is a JSON list: '[{"batch": 1, "query_heads": 96, "kv_heads": 12, "head_dim": 128, "max_keys": 4096}]'. Keys and
+values are contiguous, bf16, max_keys of each sequence on each rank. With --ranks, each rank is a process with a GPU of
+its own and has max_keys keys of every sequence.
 
-A call is: attention with LSE of the rank's own keys (cuDNN, and PyTorch's flash backend, each timed), NCCL's all-gather of output and LSE in
-one message, and a weighted sum. Two further times are of the attention alone. A time is the median of samples, of the slowest rank. Before
-each sample 256 MB are written, so that the L2 holds nothing of the inputs. Two events enclose one launch of a CUDA graph of one call. A delay
-holds the stream while the host enqueues a sample.
-Exit status: 0; 2 for bad usage; 3 without PyTorch or enough GPUs.
+A call is: attention with LSE of the rank's own keys (cuDNN, and PyTorch's flash backend, each timed), NCCL's all-gather
+of output and LSE in one message, and a weighted sum. Two further times are of the attention alone. A time is the median
+of samples, of the slowest rank. Before each sample 256 MB are written, so that the L2 holds nothing of the inputs. Two
+events enclose one launch of a CUDA graph of one call. A delay holds the stream while the host enqueues a sample. Exit
+status: 0; 2 for bad usage; 3 without PyTorch or enough GPUs.
 """
+
 import argparse
 import json
 import pathlib
@@ -43,12 +45,17 @@ def read_shapes(text: str) -> list:
 
 
 def describe(shape: dict) -> str:
-    return (f"{shape['batch']} x {shape['max_keys']} keys of a rank, {shape['query_heads']}/{shape['kv_heads']} heads of "
-            f"{shape['head_dim']}")
+    return (
+        f"{shape['batch']} x {shape['max_keys']} keys of a rank, {shape['query_heads']}/{shape['kv_heads']} heads of "
+        f"{shape['head_dim']}"
+    )
 
 
 def attention(torch, backend: str, q, k, v):
-    """Output [batch, query_heads, 1, head_dim] and LSE [batch, query_heads, 1]. Both backends take fewer KV heads than query heads."""
+    """Output [batch, query_heads, 1, head_dim] and LSE [batch, query_heads, 1].
+
+    Both backends take fewer KV heads than query heads.
+    """
     if backend == "flash":
         out, lse = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, False, return_debug_mask=False)[:2]
     else:
@@ -66,11 +73,12 @@ def make_call(torch, shape: dict, backend: str, ranks: int, inputs, whole: bool)
         out, lse = attention(torch, backend, q, k, v)
         if not whole:
             return out
-        part[:, :dim * 2].view(torch.bfloat16).copy_(out.reshape(rows, dim))
-        part[:, dim * 2:].view(torch.float32).copy_(lse.reshape(rows, 1))
+        part[:, : dim * 2].view(torch.bfloat16).copy_(out.reshape(rows, dim))
+        part[:, dim * 2 :].view(torch.float32).copy_(lse.reshape(rows, 1))
         torch.distributed.all_gather_into_tensor(gathered, part)
-        weights = torch.softmax(gathered[:, :, dim * 2:].view(torch.float32), dim=0)
-        return (gathered[:, :, :dim * 2].view(torch.bfloat16) * weights).sum(0).to(torch.bfloat16)
+        weights = torch.softmax(gathered[:, :, dim * 2 :].view(torch.float32), dim=0)
+        return (gathered[:, :, : dim * 2].view(torch.bfloat16) * weights).sum(0).to(torch.bfloat16)
+
     return call
 
 
@@ -78,39 +86,56 @@ def time_call(torch, call, arguments, flush) -> float:
     def before(sample):
         flush.write(sample)
         flush.read()
+
     return median_us(torch, capture(torch, [call]), arguments.ranks, arguments.samples, HOLD_CYCLES, before)
 
 
 def run_rank(rank: int, arguments, shapes: list) -> None:
     import torch
+
     torch.cuda.set_device(rank)
     if arguments.ranks > 1:
-        torch.distributed.init_process_group("nccl", rank=rank, world_size=arguments.ranks, device_id=torch.device("cuda", rank))
+        torch.distributed.init_process_group(
+            "nccl", rank=rank, world_size=arguments.ranks, device_id=torch.device("cuda", rank)
+        )
     device = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
     if rank == 0:
         print(device)
     flush = Flush(torch)
     results = []
     for shape in shapes:
-        def tensor(heads, keys):
-            return torch.randn(shape["batch"], keys, heads, shape["head_dim"], dtype=torch.bfloat16, device="cuda").transpose(1, 2)
-        inputs = (tensor(shape["query_heads"], 1), tensor(shape["kv_heads"], shape["max_keys"]), tensor(shape["kv_heads"], shape["max_keys"]))
+
+        def tensor(heads, keys, batch=shape["batch"], head_dim=shape["head_dim"]):
+            return torch.randn(batch, keys, heads, head_dim, dtype=torch.bfloat16, device="cuda").transpose(1, 2)
+
+        inputs = (
+            tensor(shape["query_heads"], 1),
+            tensor(shape["kv_heads"], shape["max_keys"]),
+            tensor(shape["kv_heads"], shape["max_keys"]),
+        )
         result = {"shape": shape, "ranks": arguments.ranks, "local_us": {}, "us": {}, "refused": {}}
         for backend in ("flash", "cudnn"):
             try:
                 result["local_us"][backend] = time_call(
-                    torch, make_call(torch, shape, backend, arguments.ranks, inputs, False), arguments, flush)
+                    torch, make_call(torch, shape, backend, arguments.ranks, inputs, False), arguments, flush
+                )
                 if arguments.ranks > 1:
                     result["us"][backend] = time_call(
-                        torch, make_call(torch, shape, backend, arguments.ranks, inputs, True), arguments, flush)
+                        torch, make_call(torch, shape, backend, arguments.ranks, inputs, True), arguments, flush
+                    )
             except RuntimeError as error:  # the same on all ranks: the backend does not take the shape
                 result["refused"][backend] = str(error).strip().splitlines()[0][:200]
         results.append(result)
         if rank == 0:
-            print(f"{describe(shape)}: attention alone {best(result['local_us'])}, all {best(result['us'])}"
-                  f"{'; refused: ' + str(result['refused']) if result['refused'] else ''}", flush=True)
+            print(
+                f"{describe(shape)}: attention alone {best(result['local_us'])}, all {best(result['us'])}"
+                f"{'; refused: ' + str(result['refused']) if result['refused'] else ''}",
+                flush=True,
+            )
             if arguments.json:
-                pathlib.Path(arguments.json).write_text(json.dumps({"device": device, "results": results}, indent=1) + "\n")
+                pathlib.Path(arguments.json).write_text(
+                    json.dumps({"device": device, "results": results}, indent=1) + "\n"
+                )
     if arguments.ranks > 1:
         torch.distributed.destroy_process_group()
 
@@ -119,7 +144,9 @@ def best(times: dict) -> str:
     if not times:
         return "-"
     name = min(times, key=times.get)
-    return f"{times[name]:.1f} us ({name}{''.join(f'; {other} {us:.1f}' for other, us in times.items() if other != name)})"
+    return (
+        f"{times[name]:.1f} us ({name}{''.join(f'; {other} {us:.1f}' for other, us in times.items() if other != name)})"
+    )
 
 
 def main() -> None:

@@ -1,12 +1,16 @@
-"""How the scripts of this folder that call farwarp's operators from Python time them on GPUs: as src/farwarp/harness/timing.h does, so that times can be
-compared with those of `farwarp bench`. Imported by name: Python looks for modules in a script's own folder."""
+"""How the scripts of this folder that call farwarp's operators from Python time them on GPUs.
+
+They do it as src/farwarp/harness/timing.h does, so that times can be compared with those of `farwarp bench`. Imported
+by name: Python looks for modules in a script's own folder.
+"""
 
 import statistics
 import time
 
+import torch
+
 import farwarp
 import pytorch_timing
-import torch
 
 HOLD_CYCLES = 8_000_000
 HOLD_S = 3e-3  # what they last at least
@@ -27,8 +31,11 @@ class HeldStream:
         self.traffic.close()
 
     def sample(self, number, calls):
-        """Collective: us of each call. The stream is held while the host enqueues; before the first call the L2 is flushed, the links have traffic, and
-        the ranks meet. None: the host was late, so a gap may be its own."""
+        """Collective: us of each call. None: the host was late, so a gap may be its own.
+
+        The stream is held while the host enqueues; before the first call the L2 is flushed, the links have traffic, and
+        the ranks meet.
+        """
         events = [torch.cuda.Event(enable_timing=True) for _ in range(len(calls) + 1)]
         torch.cuda.synchronize()
         self.meet()
@@ -52,9 +59,14 @@ class HeldStream:
 
 
 def slowest(ranks):
-    """ranks: of each rank, of each sample, a list of times, or None if the host was late. Of each time, the median of the slowest rank's."""
+    """Of each time, the median of the slowest rank's.
+
+    ranks: of each rank, of each sample, a list of times, or None if the host was late.
+    """
     kept = [sample for sample in zip(*ranks) if None not in sample]
     if 2 * len(kept) < len(ranks[0]):
-        raise RuntimeError(f"the host was late for {len(ranks[0]) - len(kept)} of {len(ranks[0])} samples; allowed: half")
+        raise RuntimeError(
+            f"the host was late for {len(ranks[0]) - len(kept)} of {len(ranks[0])} samples; allowed: half"
+        )
     worst = [[max(times) for times in zip(*sample)] for sample in kept]
     return [statistics.median(column) for column in zip(*worst)]

@@ -107,8 +107,14 @@ def main():
         make = Tensors(world)
         zeros = make.zeros
         torch = make.torch
-        print(f"{world.target}, tensors of {'torch ' + torch.__version__ if torch else 'farwarp'}; us of the host for a call: median (quartiles)")
-        print(f"{'operator':12} {'tensors':>7}" + "".join(f"{column:>23}" for column in ("C", "class: more", "torch.ops: more")[: 3 if torch else 2]))
+        print(
+            f"{world.target}, tensors of {'torch ' + torch.__version__ if torch else 'farwarp'}; "
+            "us of the host for a call: median (quartiles)"
+        )
+        print(
+            f"{'operator':12} {'tensors':>7}"
+            + "".join(f"{column:>23}" for column in ("C", "class: more", "torch.ops: more")[: 3 if torch else 2])
+        )
         cpu = max(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cpu})  # this thread alone: those of the driver have begun
         gc.disable()
@@ -118,7 +124,14 @@ def main():
         measure(make, options, "gemm_ar", farwarp.GemmAllReduce(world, m, n, k, path="own"), (x, w), y)
         measure(make, options, "all_reduce", farwarp.AllReduce(world, m * k), (x,), y)
         q, key = zeros((1, 64, 4, 64), "bfloat16"), zeros((1, 64, 2, 64), "bfloat16")
-        measure(make, options, "attention", farwarp.Attention(world, 1, 4, 2, 64, 64, 64), (q, key, key), zeros(q.shape, "bfloat16"))
+        measure(
+            make,
+            options,
+            "attention",
+            farwarp.Attention(world, 1, 4, 2, 64, 64, 64),
+            (q, key, key),
+            zeros(q.shape, "bfloat16"),
+        )
         q, cache = zeros((4, 1, 8, 64), "bfloat16"), zeros((16, 16, 2, 64), "bfloat16")
         decode = farwarp.FlashDecode(world, 4, 8, 2, 64, pages=16, max_pages=4)
         inputs = q, cache, cache, zeros((4, 4), "int32"), zeros((4,), "int32")

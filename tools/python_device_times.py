@@ -3,10 +3,11 @@
 
     python_device_times.py [--ranks 2] [--samples 40] [--turns 2] [--program FARWARP] [--only gemm ...]
 
-Needs torch and the package; --program: another command line program than the package's. The two take turns: the program, then Python, --turns times.
-Both time a call as src/farwarp/harness/timing.h says (here device_timing.py); the slowest rank of each sample; medians. launched: the call itself. graph: a CUDA graph of one call.
-Inputs have the same distribution, because it sets the clocks. Prints the medians of the turns, how far the program's turns are apart (largest by
-smallest), and Python's time divided by the program's.
+Needs torch and the package; --program: another command line program than the package's. The two take turns: the
+program, then Python, --turns times. Both time a call as src/farwarp/harness/timing.h says (here device_timing.py); the
+slowest rank of each sample; medians. launched: the call itself. graph: a CUDA graph of one call. Inputs have the same
+distribution, because it sets the clocks. Prints the medians of the turns, how far the program's turns are apart
+(largest by smallest), and Python's time divided by the program's.
 """
 
 import argparse
@@ -18,9 +19,10 @@ import sys
 import tempfile
 import threading
 
+import torch
+
 import device_timing
 import farwarp
-import torch
 from farwarp import __main__ as package
 
 WAYS = ("launched", "graph")
@@ -81,24 +83,44 @@ def attention(world, batch, heads, kv_heads, head_dim, queries):
 def flash_decode(world, batch, query_heads, kv_heads, head_dim, max_keys):
     columns = max_keys // 16
     pages = batch * columns + min(batch, 3)
-    operator = farwarp.FlashDecode(world, batch, query_heads, kv_heads, head_dim, pages=pages, max_pages=columns, lse=True)
+    operator = farwarp.FlashDecode(
+        world, batch, query_heads, kv_heads, head_dim, pages=pages, max_pages=columns, lse=True
+    )
     q, out = (normal(batch, 1, query_heads, head_dim) for _ in range(2))
     k, v = (normal(pages, 16, kv_heads, head_dim) for _ in range(2))
     table = torch.randperm(pages, device="cuda")[: batch * columns].int().reshape(batch, columns)
-    lengths, lse = torch.full((batch,), max_keys, dtype=torch.int32, device="cuda"), torch.empty(batch, 1, query_heads, device="cuda")
+    lengths, lse = (
+        torch.full((batch,), max_keys, dtype=torch.int32, device="cuda"),
+        torch.empty(batch, 1, query_heads, device="cuda"),
+    )
     return lambda: operator(q, k, v, table, lengths, out=out, lse=lse)
 
 
 SHAPES = (
     ("gemm", gemm, {"m": 4096, "n": 4096, "k": 4096}, {}),
     ("ag-gemm", ag_gemm, {"m": 2048, "n": 8192, "k": 4096}, {}),
-    ("gemm-rs", reducing(farwarp.GemmReduceScatter, lambda m, ranks: m // ranks), {"m": 2048, "n": 4096, "k": 8192}, {}),
+    (
+        "gemm-rs",
+        reducing(farwarp.GemmReduceScatter, lambda m, ranks: m // ranks),
+        {"m": 2048, "n": 4096, "k": 8192},
+        {},
+    ),
     ("gemm-ar", reducing(farwarp.GemmAllReduce, lambda m, ranks: m), {"m": 64, "n": 4096, "k": 8192}, {}),
     ("all-reduce", all_reduce, {"elements": 4096}, {}),
     ("all-reduce", all_reduce, {"elements": 8388608}, {}),
-    ("moe-a2a", moe, {"num_experts": 128, "experts_per_token": 4, "hidden_dim": 2880, "max_num_tokens": 128}, {"dtype": "bf16"}),
+    (
+        "moe-a2a",
+        moe,
+        {"num_experts": 128, "experts_per_token": 4, "hidden_dim": 2880, "max_num_tokens": 128},
+        {"dtype": "bf16"},
+    ),
     ("attention", attention, {"batch": 1, "heads": 32, "kv_heads": 8, "head_dim": 128, "queries": 4096}, {}),
-    ("flash-decode", flash_decode, {"batch": 32, "query_heads": 32, "kv_heads": 8, "head_dim": 128, "max_keys": 4096}, {"lengths": "full"}),
+    (
+        "flash-decode",
+        flash_decode,
+        {"batch": 32, "query_heads": 32, "kv_heads": 8, "head_dim": 128, "max_keys": 4096},
+        {"lengths": "full"},
+    ),
 )
 
 
@@ -147,7 +169,17 @@ def from_program(operator, shape, more, options):
     setting = ",".join(f"{name}={value}" for name, value in {**shape, **more}.items())
     with tempfile.TemporaryDirectory() as folder:
         results = pathlib.Path(folder, "results.json")
-        command = [options.program, "bench", operator, "--ranks", options.ranks, "--target", "cuda", "--samples", options.samples]
+        command = [
+            options.program,
+            "bench",
+            operator,
+            "--ranks",
+            options.ranks,
+            "--target",
+            "cuda",
+            "--samples",
+            options.samples,
+        ]
         command += ["--no-baselines", "--set", setting, "--json", results]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
         if done.returncode != 0:
@@ -166,12 +198,22 @@ def main():
     parser.add_argument("--program", type=pathlib.Path, default=package.path())
     parser.add_argument("--only", nargs="+", choices=sorted({shape[0] for shape in SHAPES}))
     options = parser.parse_args()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.ranks} ranks; us, median of {options.samples} samples in each turn")
-    print(f"{'operator':12}" + "".join(f" {'bench, ' + way:>15} {'turns':>6} {'Python':>9} {'ratio':>6}" for way in WAYS) + "  shape")
+    print(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.ranks} ranks; "
+        f"us, median of {options.samples} samples in each turn"
+    )
+    print(
+        f"{'operator':12}"
+        + "".join(f" {'bench, ' + way:>15} {'turns':>6} {'Python':>9} {'ratio':>6}" for way in WAYS)
+        + "  shape"
+    )
     for operator, make, shape, more in SHAPES:
         if options.only and operator not in options.only:
             continue
-        turns = [(from_program(operator, shape, more, options), from_python(make, shape, options)) for _ in range(options.turns)]
+        turns = [
+            (from_program(operator, shape, more, options), from_python(make, shape, options))
+            for _ in range(options.turns)
+        ]
         line = f"{operator:12}"
         for way in range(len(WAYS)):
             theirs, ours = ([turn[side][way] for turn in turns] for side in (0, 1))

@@ -1,8 +1,9 @@
-"""What the scripts *_pytorch.py beside this file share: how a call of PyTorch is timed on GPUs, and how ranks are started.
+"""What the scripts *_pytorch.py beside this file share: how PyTorch's calls are timed on GPUs, how ranks are started.
 
-Scripts import it as `pytorch_timing`: Python looks for modules in a script's own folder. PyTorch is passed in, because a script first says what is
-wrong with its arguments.
+Scripts import it as `pytorch_timing`: Python looks for modules in a script's own folder. PyTorch is passed in, because
+a script first says what is wrong with its arguments.
 """
+
 import os
 import pathlib
 import socket
@@ -19,7 +20,7 @@ def fail(message: str, code: int = 2) -> None:
 
 
 class Flush:
-    """Memory by which the L2 is emptied: write() displaces what it holds, read() writes back what write() left dirty."""
+    """Memory that empties the L2: write() displaces what it holds, read() writes back what write() left dirty."""
 
     def __init__(self, torch):
         self.memory = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device="cuda")
@@ -51,8 +52,11 @@ def capture(torch, calls: list) -> list:
 
 
 def median_us(torch, graphs: list, ranks: int, samples: int, hold_cycles: int, before=None) -> float:
-    """Collective: the median of samples, each of the slowest rank. A sample is a replay of one of the graphs, in turn, between two events.
-    before(i) enqueues what comes before sample i. A delay of hold_cycles holds the stream meanwhile, so no gap of the host counts."""
+    """Collective: the median of samples, each of the slowest rank.
+
+    A sample is a replay of one of the graphs, in turn, between two events. before(i) enqueues what comes before sample
+    i. A delay of hold_cycles holds the stream meanwhile, so no gap of the host counts.
+    """
     times, ready = [], torch.zeros(1, device="cuda")
     for i in range(WARM_UP + samples):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -75,8 +79,10 @@ def median_us(torch, graphs: list, ranks: int, samples: int, hold_cycles: int, b
 
 
 def spawn(torch, function, ranks: int, *arguments) -> None:
-    """function(rank, *arguments) in a process for each rank, which find each other through the environment. Ends this process with the exit
-    status of a rank that fails."""
+    """function(rank, *arguments) in a process for each rank, which find each other through the environment.
+
+    Ends this process with the exit status of a rank that fails.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}

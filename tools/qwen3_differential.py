@@ -3,16 +3,20 @@
 
     qwen3_differential.py FARWARP [--count 200] [--seed 1] [--target emu_sm90] [--keep DIR]
 
-FARWARP is the program. Needs PyTorch and transformers 5. Each case is a small folder: sizes, epsilon, rotation, tie, files, end tokens, where each
-of them is written; half of the cases have a key that asks for something else (scaled rotation, biases, a window, penalties, ...). Passes:
+FARWARP is the program. Needs PyTorch and transformers 5. Each case is a small folder: sizes, epsilon, rotation, tie,
+files, end tokens, where each of them is written; half of the cases have a key that asks for something else (scaled
+rotation, biases, a window, penalties, ...). Passes:
 
 1. a refusal that names that key; or
-2. every logit of farwarp within MOST_RATIO times the largest error of transformers in bf16, against transformers in fp32 with the bf16 weights, and at
-   each position that is decided (its two best exact logits are farther apart than farwarp's largest error) the exact best token; and the tokens of
-   transformers' generate() with the folder's own files, up to the first position that is not decided.
+2. every logit of farwarp within MOST_RATIO times the largest error of transformers in bf16, against transformers in
+   fp32 with the bf16 weights, and at each position that is decided (its two best exact logits are farther apart than
+   farwarp's largest error) the exact best token; and the tokens of transformers' generate() with the folder's own
+   files, up to the first position that is not decided.
 
-Prints what failed with its seed, and how often each key was refused. Exit status: 0; 1 if a case fails; 2 for bad usage; 3 without the packages.
+Prints what failed with its seed, and how often each key was refused. Exit status: 0; 1 if a case fails; 2 for bad
+usage; 3 without the packages.
 """
+
 import argparse
 import collections
 import json
@@ -31,26 +35,64 @@ ROTATIONS = (
     {"rope_type": "linear", "factor": 2.0},
     {"rope_type": "dynamic", "factor": 4.0},
     {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
-    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16},
+    {
+        "rope_type": "llama3",
+        "factor": 8.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 16,
+    },
     {"rope_type": "default", "partial_rotary_factor": 0.5},
 )
 OTHERS = (
-    ("attention_bias", True), ("hidden_act", "gelu"), ("hidden_act", "relu"), ("use_sliding_window", True), ("layer_types", "sliding_attention"),
-    ("rope_parameters", ROTATIONS), ("rope_scaling", ROTATIONS), ("dtype", "float16"), ("dtype", "float32"), ("tie_word_embeddings", "both"),
+    ("attention_bias", True),
+    ("hidden_act", "gelu"),
+    ("hidden_act", "relu"),
+    ("use_sliding_window", True),
+    ("layer_types", "sliding_attention"),
+    ("rope_parameters", ROTATIONS),
+    ("rope_scaling", ROTATIONS),
+    ("dtype", "float16"),
+    ("dtype", "float32"),
+    ("tie_word_embeddings", "both"),
 )
 GENERATION = (
-    ("repetition_penalty", 1.3), ("no_repeat_ngram_size", 2), ("min_new_tokens", 6), ("num_beams", 3), ("suppress_tokens", "tokens"),
-    ("begin_suppress_tokens", "tokens"), ("bad_words_ids", "words"), ("forced_eos_token_id", "token"), ("min_length", 12),
-    ("exponential_decay_length_penalty", [1, 1.5]), ("sequence_bias", "bias"), ("encoder_repetition_penalty", 1.3),
+    ("repetition_penalty", 1.3),
+    ("no_repeat_ngram_size", 2),
+    ("min_new_tokens", 6),
+    ("num_beams", 3),
+    ("suppress_tokens", "tokens"),
+    ("begin_suppress_tokens", "tokens"),
+    ("bad_words_ids", "words"),
+    ("forced_eos_token_id", "token"),
+    ("min_length", 12),
+    ("exponential_decay_length_penalty", [1, 1.5]),
+    ("sequence_bias", "bias"),
+    ("encoder_repetition_penalty", 1.3),
 )
 # What changes nothing, or what farwarp does as transformers does.
 HARMLESS = (
-    ("max_position_embeddings", 8), ("attention_dropout", 0.5), ("sliding_window", 3), ("max_window_layers", 0), ("initializer_range", 9.0),
-    ("use_cache", False), ("bos_token_id", 1), ("pad_token_id", 2), ("quantization_config", None), ("some_key_of_another", 7),
+    ("max_position_embeddings", 8),
+    ("attention_dropout", 0.5),
+    ("sliding_window", 3),
+    ("max_window_layers", 0),
+    ("initializer_range", 9.0),
+    ("use_cache", False),
+    ("bos_token_id", 1),
+    ("pad_token_id", 2),
+    ("quantization_config", None),
+    ("some_key_of_another", 7),
 )
 HARMLESS_GENERATION = (
-    ("temperature", 0.3), ("top_k", 5), ("top_p", 0.2), ("repetition_penalty", 1.0), ("max_length", 5), ("length_penalty", 2.0), ("min_p", 0.5),
-    ("bad_words_ids", None), ("pad_token_id", 3),
+    ("temperature", 0.3),
+    ("top_k", 5),
+    ("top_p", 0.2),
+    ("repetition_penalty", 1.0),
+    ("max_length", 5),
+    ("length_penalty", 2.0),
+    ("min_p", 0.5),
+    ("bad_words_ids", None),
+    ("pad_token_id", 3),
 )
 
 
@@ -65,22 +107,37 @@ class Case:
         self.draw = draw = random.Random(seed)
         head_dim = draw.choice((64, 128))
         kv_heads = draw.choice((1, 2, 4))
-        query_heads = kv_heads * draw.choice([group for group in (1, 2, 4, 8) if group * kv_heads * head_dim % 256 == 0])
+        query_heads = kv_heads * draw.choice(
+            [group for group in (1, 2, 4, 8) if group * kv_heads * head_dim % 256 == 0]
+        )
         self.vocabulary = draw.choice((24, 40, 300, 1003))
         self.key = None
         config = transformers.Qwen3Config(
-            hidden_size=draw.choice((256, 512)), num_hidden_layers=draw.randint(1, 3), num_attention_heads=query_heads,
-            num_key_value_heads=kv_heads, head_dim=head_dim, intermediate_size=256 * draw.randint(1, 3), vocab_size=self.vocabulary,
-            tie_word_embeddings=draw.random() < 0.3, rms_norm_eps=draw.choice((1e-6, 1e-5, 1e-3, 0.1)),
+            hidden_size=draw.choice((256, 512)),
+            num_hidden_layers=draw.randint(1, 3),
+            num_attention_heads=query_heads,
+            num_key_value_heads=kv_heads,
+            head_dim=head_dim,
+            intermediate_size=256 * draw.randint(1, 3),
+            vocab_size=self.vocabulary,
+            tie_word_embeddings=draw.random() < 0.3,
+            rms_norm_eps=draw.choice((1e-6, 1e-5, 1e-3, 0.1)),
             rope_parameters={"rope_type": "default", "rope_theta": draw.choice((100.0, 1e4, 5e5, 1e6))},
         )
         other = draw.choice(OTHERS) if draw.random() < 0.3 else (None, None)
         if other[0] == "attention_bias":
             config.attention_bias = True
-        self.save(transformers, config, "both" if other[0] == "tie_word_embeddings" else None, other[1] if other[0] == "dtype" else "bfloat16")
+        self.save(
+            transformers,
+            config,
+            "both" if other[0] == "tie_word_embeddings" else None,
+            other[1] if other[0] == "dtype" else "bfloat16",
+        )
         self.edit_config(*other)
         self.edit_generation()
-        self.prompts = [[draw.randrange(self.vocabulary) for _ in range(draw.randint(1, 20))] for _ in range(draw.randint(1, 3))]
+        self.prompts = [
+            [draw.randrange(self.vocabulary) for _ in range(draw.randint(1, 20))] for _ in range(draw.randint(1, 3))
+        ]
         self.tokens = draw.randint(1, 16)
 
     def save(self, transformers, config, both, dtype: str) -> None:
@@ -156,8 +213,12 @@ class Case:
             self.key, value = draw.choice(GENERATION)
             tokens = [draw.randrange(self.vocabulary) for _ in range(max(3, self.vocabulary // 4))]
             words = [[token] for token in tokens]
-            given[self.key] = {"tokens": tokens, "words": words, "token": tokens[0], "bias": [[word, 5.0] for word in words]}.get(
-                value if isinstance(value, str) else "", value)
+            given[self.key] = {
+                "tokens": tokens,
+                "words": words,
+                "token": tokens[0],
+                "bias": [[word, 5.0] for word in words],
+            }.get(value if isinstance(value, str) else "", value)
         (self.folder / "generation_config.json").write_text(json.dumps(given))
 
     # ---- both sides
@@ -168,11 +229,16 @@ class Case:
         for dtype in (torch.float32, torch.bfloat16):
             model = transformers.AutoModelForCausalLM.from_pretrained(self.folder, dtype=dtype).eval()
             with torch.no_grad():
-                logits.append([model(torch.tensor([ids + answer[:-1]])).logits[0].double() for ids, answer in zip(self.prompts, answers)])
+                logits.append(
+                    [
+                        model(torch.tensor([ids + answer[:-1]])).logits[0].double()
+                        for ids, answer in zip(self.prompts, answers)
+                    ]
+                )
                 if dtype == torch.float32:
                     for ids in self.prompts:
                         out = model.generate(torch.tensor([ids]), max_new_tokens=self.tokens)
-                        generated.append(out[0, len(ids):].tolist())
+                        generated.append(out[0, len(ids) :].tolist())
         return (*logits, generated)
 
     def decode(self, program: str, target: str) -> tuple:
@@ -181,9 +247,23 @@ class Case:
 
         ids, npy = self.folder / "prompts.txt", self.folder / "logits.npy"
         ids.write_text("".join(" ".join(map(str, prompt)) + "\n" for prompt in self.prompts))
-        command = [program, "decode", "--model", str(self.folder), "--prompt", str(ids), "--tokens", str(self.tokens), "--target", target,
-                   "--logits", str(npy), "--json", "-"]
-        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=600)
+        command = [
+            program,
+            "decode",
+            "--model",
+            str(self.folder),
+            "--prompt",
+            str(ids),
+            "--tokens",
+            str(self.tokens),
+            "--target",
+            target,
+            "--logits",
+            str(npy),
+            "--json",
+            "-",
+        ]
+        run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         if run.returncode == 2:
             return run.stderr.strip(), None
         if run.returncode != 0:
@@ -192,7 +272,7 @@ class Case:
 
 
 def check(case: Case, transformers, program: str, target: str) -> str:
-    """"refused KEY" or "same"; an AssertionError says what is wrong."""
+    """Returns "refused KEY" or "same"; an AssertionError says what is wrong."""
     torch = case.torch
     result, all_logits = case.decode(program, target)
     if all_logits is None:
@@ -260,11 +340,17 @@ def main() -> None:
         except Exception as error:  # of transformers, too: a case that it cannot run shows nothing
             failed += 1
             print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
-    print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}, {arguments.target}: {arguments.count} cases, {failed} failed")
+    print(
+        f"transformers {transformers.__version__}, PyTorch {torch.__version__}, {arguments.target}: "
+        f"{arguments.count} cases, {failed} failed"
+    )
     for outcome, count in sorted(counts.items()):
         print(f"{count:5} {outcome}")
     if ratios:
-        print(f"largest error, of that of transformers in bf16: up to {max(ratios):.2f}, {sorted(ratios)[len(ratios) // 2]:.2f} in the middle")
+        print(
+            f"largest error, of that of transformers in bf16: up to {max(ratios):.2f}, "
+            f"{sorted(ratios)[len(ratios) // 2]:.2f} in the middle"
+        )
     sys.exit(1 if failed else 0)
 
 

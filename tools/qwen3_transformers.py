@@ -1,24 +1,27 @@
 #!/usr/bin/env python3
 """Compares the logits of `farwarp decode` with those of Hugging Face transformers.
 
-    qwen3_transformers.py FARWARP [--model DIR | sizes of a random model] [--positions 48] [--sequences 3] [--prompt FILE]
+    qwen3_transformers.py FARWARP [--model DIR | sizes of a random model] [--positions 48] [--sequences 3]
+        [--prompt FILE]
 
-FARWARP is the program. Needs PyTorch and transformers 5 (pip install torch transformers). Without --model, transformers makes a Qwen3
-with random bf16 weights and saves it (--keep DIR: there), in several files if it is large.
+FARWARP is the program. Needs PyTorch and transformers 5 (pip install torch transformers). Without --model, transformers
+makes a Qwen3 with random bf16 weights and saves it (--keep DIR: there), in several files if it is large.
 
-Three runs get the same token ids, one sequence at a time by transformers, all together by farwarp: transformers in fp32 with the bf16 weights
-("exact"), transformers in bf16, and farwarp. Logits at position i are of the inputs 0 to i, at all positions of all sequences. transformers runs
-on a CUDA GPU if there is one, else on the CPU. Criteria:
+Three runs get the same token ids, one sequence at a time by transformers, all together by farwarp: transformers in fp32
+with the bf16 weights ("exact"), transformers in bf16, and farwarp. Logits at position i are of the inputs 0 to i, at
+all positions of all sequences. transformers runs on a CUDA GPU if there is one, else on the CPU. Criteria:
 
 1. The largest error of farwarp's logits against exact is at most 1.5 times that of transformers' bf16 run.
-2. At 90% of the positions at least, the two best exact logits are farther apart than farwarp's largest error ("decided").
+2. At 90% of the positions at least, the two best exact logits are farther apart than farwarp's largest error
+   ("decided").
 3. At each of these, farwarp's best token is the exact one.
 
-Also told, and no criterion: how fast farwarp loads the model, and how fast one thread reads the same files with read() afterwards. Both times they lie
-in the page cache, if it has room for them.
+Also told, and no criterion: how fast farwarp loads the model, and how fast one thread reads the same files with read()
+afterwards. Both times they lie in the page cache, if it has room for them.
 
 Exit status: 0; 1 if a criterion is not met, or farwarp fails; 2 for bad usage; 3 without PyTorch and transformers.
 """
+
 import argparse
 import gc
 import json
@@ -33,8 +36,24 @@ import time
 MOST_RATIO = 1.5
 LEAST_DECIDED = 0.9
 MOST_SEQUENCES = 8
-CONFIG = ("hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size", "tie_word_embeddings")
-SIZES = {"hidden": 256, "layers": 3, "query_heads": 8, "kv_heads": 2, "head_dim": 64, "intermediate": 768, "vocabulary": 1003}
+CONFIG = (
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "vocab_size",
+    "tie_word_embeddings",
+)
+SIZES = {
+    "hidden": 256,
+    "layers": 3,
+    "query_heads": 8,
+    "kv_heads": 2,
+    "head_dim": 64,
+    "intermediate": 768,
+    "vocabulary": 1003,
+}
 
 
 def fail(message: str, code: int = 2) -> None:
@@ -43,12 +62,21 @@ def fail(message: str, code: int = 2) -> None:
 
 
 def make_model(torch, transformers, arguments, folder: str, device: str) -> None:
-    """Products have outputs of about the size of their inputs. A token's row of the head is like the embedding of a token (its own, if tied), so
-    that a best logit stands out, as in a trained model. The more layers, the less it does: --branch makes all that they add smaller."""
+    """Products have outputs of about the size of their inputs.
+
+    A token's row of the head is like the embedding of a token (its own, if tied), so that a best logit stands out, as
+    in a trained model. The more layers, the less it does: --branch makes all that they add smaller.
+    """
     config = transformers.Qwen3Config(
-        hidden_size=arguments.hidden, num_hidden_layers=arguments.layers, num_attention_heads=arguments.query_heads,
-        num_key_value_heads=arguments.kv_heads, head_dim=arguments.head_dim, intermediate_size=arguments.intermediate,
-        vocab_size=arguments.vocabulary, tie_word_embeddings=arguments.tied)
+        hidden_size=arguments.hidden,
+        num_hidden_layers=arguments.layers,
+        num_attention_heads=arguments.query_heads,
+        num_key_value_heads=arguments.kv_heads,
+        head_dim=arguments.head_dim,
+        intermediate_size=arguments.intermediate,
+        vocab_size=arguments.vocabulary,
+        tie_word_embeddings=arguments.tied,
+    )
     with torch.device(device):
         model = transformers.Qwen3ForCausalLM(config)
     generator = torch.Generator(device).manual_seed(arguments.seed)
@@ -75,8 +103,13 @@ def read_prompts(arguments, vocabulary: int) -> list:
             prompts = [[int(word) for word in line.replace(",", " ").split()] for line in lines if line.strip()]
         except (OSError, ValueError) as error:
             fail(f"--prompt is '{arguments.prompt}': {error}")
-        if not 1 <= len(prompts) <= MOST_SEQUENCES or any(not 0 <= token < vocabulary for ids in prompts for token in ids):
-            fail(f"--prompt is '{arguments.prompt}': allowed are 1 to {MOST_SEQUENCES} lines of ids of 0 to {vocabulary - 1}")
+        if not 1 <= len(prompts) <= MOST_SEQUENCES or any(
+            not 0 <= token < vocabulary for ids in prompts for token in ids
+        ):
+            fail(
+                f"--prompt is '{arguments.prompt}': allowed are 1 to {MOST_SEQUENCES} lines of ids "
+                f"of 0 to {vocabulary - 1}"
+            )
         return prompts
     generator = random.Random(arguments.seed)
     lengths = [max(1, arguments.positions - 5 * i) for i in range(arguments.sequences)]
@@ -110,8 +143,24 @@ def farwarp_logits(numpy, torch, arguments, folder: str, target: str, prompts: l
     with tempfile.TemporaryDirectory() as work:
         ids, npy = pathlib.Path(work, "prompts.txt"), pathlib.Path(work, "logits.npy")
         ids.write_text("".join(" ".join(map(str, prompt)) + "\n" for prompt in prompts))
-        command = [arguments.farwarp, "decode", "--model", folder, "--prompt", str(ids), "--tokens", "1", "--target", target,
-                   "--dispatcher", arguments.dispatcher, "--logits", str(npy), "--json", "-"]
+        command = [
+            arguments.farwarp,
+            "decode",
+            "--model",
+            folder,
+            "--prompt",
+            str(ids),
+            "--tokens",
+            "1",
+            "--target",
+            target,
+            "--dispatcher",
+            arguments.dispatcher,
+            "--logits",
+            str(npy),
+            "--json",
+            "-",
+        ]
         try:
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         except OSError as error:
@@ -122,12 +171,19 @@ def farwarp_logits(numpy, torch, arguments, folder: str, target: str, prompts: l
     files = sorted(pathlib.Path(folder).glob("*.safetensors"))
     rate, reading = sum(path.stat().st_size for path in files) / result["load_seconds"], read_rate(files)
     print(f"farwarp: {result['device']}, {1e3 * result['seconds_per_step']:.3f} ms for each position")
-    print(f"loading: {len(files)} files in {result['load_seconds']:.2f} s, opening of the World included: {1e-9 * rate:.2f} GB/s, "
-          f"{rate / reading:.2f} of one thread's read(), {1e-9 * reading:.2f} GB/s")
-    logits = [all_logits[:len(prompt), i] for i, prompt in enumerate(prompts)]
+    print(
+        f"loading: {len(files)} files in {result['load_seconds']:.2f} s, opening of the World included: "
+        f"{1e-9 * rate:.2f} GB/s, "
+        f"{rate / reading:.2f} of one thread's read(), {1e-9 * reading:.2f} GB/s"
+    )
+    logits = [all_logits[: len(prompt), i] for i, prompt in enumerate(prompts)]
     for i, sequence in enumerate(result["sequences"]):
         if sequence["tokens"] != [int(logits[i][-1].argmax())]:
-            fail(f"sequence {i}: farwarp's token is {sequence['tokens']}, its best logit has {int(logits[i][-1].argmax())}", 1)
+            fail(
+                f"sequence {i}: farwarp's token is {sequence['tokens']}, "
+                f"its best logit has {int(logits[i][-1].argmax())}",
+                1,
+            )
     return logits
 
 
@@ -141,18 +197,33 @@ def compare(torch, exact: list, rounded: list, ours: list) -> bool:
     def error_of(logits) -> tuple:
         difference = logits - exact
         return float(difference.abs().max()), float(difference.norm() / exact.norm())
+
     (largest, relative), (largest_bf16, relative_bf16) = error_of(ours), error_of(rounded)
     two = exact.topk(2, dim=1)
     decided = two.values[:, 0] - two.values[:, 1] > largest
     same = ours.argmax(dim=1) == two.indices[:, 0]
     share, wrong = float(decided.double().mean()), int((decided & ~same).sum())
     ratio = largest / largest_bf16 if largest_bf16 > 0 else math.inf
-    print(f"exact logits: standard deviation {float(exact.std()):.3f}, best logit {float(two.values[:, 0].mean()):.3f} on average")
-    print(f"largest error: farwarp {largest:.4f}, transformers bf16 {largest_bf16:.4f}, ratio {ratio:.2f} (allowed: {MOST_RATIO})")
-    print(f"error / norm: farwarp {relative:.5f}, transformers bf16 {relative_bf16:.5f}, ratio {relative / relative_bf16:.2f}")
-    print(f"decided positions: {int(decided.sum())} of {len(decided)}, {100 * share:.1f}% (needed: {100 * LEAST_DECIDED:.0f}%)")
-    print(f"greedy choices: {wrong} wrong at decided positions (allowed: 0), {int((~same).sum())} differ at all; "
-          f"{len(set(two.indices[:, 0].tolist()))} different tokens")
+    print(
+        f"exact logits: standard deviation {float(exact.std()):.3f}, "
+        f"best logit {float(two.values[:, 0].mean()):.3f} on average"
+    )
+    print(
+        f"largest error: farwarp {largest:.4f}, transformers bf16 {largest_bf16:.4f}, "
+        f"ratio {ratio:.2f} (allowed: {MOST_RATIO})"
+    )
+    print(
+        f"error / norm: farwarp {relative:.5f}, transformers bf16 {relative_bf16:.5f}, "
+        f"ratio {relative / relative_bf16:.2f}"
+    )
+    print(
+        f"decided positions: {int(decided.sum())} of {len(decided)}, {100 * share:.1f}% "
+        f"(needed: {100 * LEAST_DECIDED:.0f}%)"
+    )
+    print(
+        f"greedy choices: {wrong} wrong at decided positions (allowed: 0), {int((~same).sum())} differ at all; "
+        f"{len(set(two.indices[:, 0].tolist()))} different tokens"
+    )
     return ratio <= MOST_RATIO and share >= LEAST_DECIDED and wrong == 0
 
 
@@ -164,8 +235,14 @@ def main() -> None:
     for name, size in SIZES.items():
         parser.add_argument("--" + name.replace("_", "-"), type=int, default=size, help=f"of a random model ({size})")
     parser.add_argument("--tied", action="store_true", help="of a random model: the head is the embedding")
-    parser.add_argument("--branch", type=float, default=1, metavar="SCALE",
-                        help="of a random model: of the weights of attention's output and of down (1); 0.6 for 36 layers of 4096, 0.35 for 28 of 1024")
+    parser.add_argument(
+        "--branch",
+        type=float,
+        default=1,
+        metavar="SCALE",
+        help="of a random model: of the weights of attention's output and of down (1); "
+        "0.6 for 36 layers of 4096, 0.35 for 28 of 1024",
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--positions", type=int, default=48, help="of the longest sequence (48)")
     parser.add_argument("--sequences", type=int, default=3, help=f"1..{MOST_SEQUENCES} (3)")
@@ -204,10 +281,13 @@ def main() -> None:
         if missing:
             fail(f"--model is '{folder}': config.json has no {', '.join(missing)}")
         prompts = read_prompts(arguments, config["vocab_size"])
-        print(f"{arguments.model or 'random'}: hidden {config['hidden_size']}, {config['num_hidden_layers']} layers, "
-              f"{config['num_attention_heads']}/{config['num_key_value_heads']} heads of {config['head_dim']}, vocabulary "
-              f"{config['vocab_size']}, {'tied' if config['tie_word_embeddings'] else 'untied'}; sequences of "
-              f"{', '.join(str(len(ids)) for ids in prompts)} positions")
+        print(
+            f"{arguments.model or 'random'}: hidden {config['hidden_size']}, {config['num_hidden_layers']} layers, "
+            f"{config['num_attention_heads']}/{config['num_key_value_heads']} heads of {config['head_dim']}, "
+            "vocabulary "
+            f"{config['vocab_size']}, {'tied' if config['tie_word_embeddings'] else 'untied'}; sequences of "
+            f"{', '.join(str(len(ids)) for ids in prompts)} positions"
+        )
         name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
         print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}, {name}")
         exact = transformers_logits(torch, transformers, folder, torch.float32, device, prompts)

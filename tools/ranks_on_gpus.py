@@ -5,7 +5,8 @@
 
   suites     the suites against their oracles, in one process and in RANKS of them
   checks     bursts, delays, repeated calls, graphs, both layouts and modes; injected faults
-  sanitizer  each operator's small check under compute-sanitizer, which names lines of a build with -DFARWARP_LINE_INFO=ON
+  sanitizer  each operator's small check under compute-sanitizer, which names lines of a build with
+             -DFARWARP_LINE_INFO=ON
   moe        the suite's MoE shapes, whole and split, beside NCCL, twice
   moe_sizes  1 to 4,096 tokens, bf16 and fp8; both modes; all tokens to one expert
   ag_gemm    the suite's shapes beside NCCL and cuBLASLt; each exchange of the middle ones
@@ -16,9 +17,9 @@
   qwen3      Qwen3-8B, tensor parallel
   more       the ladder of lesson 04, and the table of plans (`farwarp tune`), which is kept in FOLDER
 
-Without --part: all. Commands run one after the other; what they print and their JSON go to FOLDER. Printed, and kept in FOLDER/table.txt, is a table: of a
-check, whether it passed; of a bench, the medians in us of the slowest rank with a cold L2, launched / back to back / from a graph.
-Exit status: 0; 1 if a command failed; 2 for bad usage.
+Without --part: all. Commands run one after the other; what they print and their JSON go to FOLDER. Printed, and kept in
+FOLDER/table.txt, is a table: of a check, whether it passed; of a bench, the medians in us of the slowest rank with a
+cold L2, launched / back to back / from a graph. Exit status: 0; 1 if a command failed; 2 for bad usage.
 """
 
 import argparse
@@ -29,9 +30,17 @@ import subprocess
 import time
 
 MOST_SECONDS = 240  # of a command
-# What a check with it must say, one of these. Of a killed rank in one process the others' deadlines may be noticed first.
+# What a check with it must say, one of these. Of a killed rank in one process the others' deadlines may be noticed
+# first.
 FAULTS = {"kill:1": ("peer lost: rank 1", " for rank 1"), "drop_put:3": ("deadline: ",), "mismatch:1": ("mismatch: ",)}
-SMALL = {"moe-a2a": {}, "ag-gemm": {}, "gemm-rs": {}, "gemm-ar": {}, "all-reduce": {}, "flash-decode": {"kv_shards": "all"}}
+SMALL = {
+    "moe-a2a": {},
+    "ag-gemm": {},
+    "gemm-rs": {},
+    "gemm-ar": {},
+    "all-reduce": {},
+    "flash-decode": {"kv_shards": "all"},
+}
 DEEPSEEK = "num_experts=256,experts_per_token=8,hidden_dim=7168,dtype=bf16"
 
 
@@ -53,7 +62,14 @@ def suites(ranks, program):
 def checks(ranks, program):
     for mode in ("words", "bulk"):
         yield ["check", "moe-a2a", "--calls", 2000, *set_of(mode=mode, burst=20, delay_us=100)]
-        yield ["check", "moe-a2a", "--calls", 50, "--set", f"{DEEPSEEK},form=split,max_num_tokens=128,mode={mode},dispatch_dtype=fp8,layout=masked"]
+        yield [
+            "check",
+            "moe-a2a",
+            "--calls",
+            50,
+            "--set",
+            f"{DEEPSEEK},form=split,max_num_tokens=128,mode={mode},dispatch_dtype=fp8,layout=masked",
+        ]
     yield ["check", "moe-a2a", "--calls", 20, "--set", f"{DEEPSEEK},form=split,max_num_tokens=512,layout=rows"]
     for product in ("ag-gemm", "gemm-rs", "gemm-ar"):
         yield ["check", product, "--calls", 20, *set_of(m=512, n=4096, k=4096, repeat=20, delay=100)]
@@ -66,7 +82,11 @@ def checks(ranks, program):
     for batch in (3, 9, 20, 64):
         yield ["check", "qwen3", *set_of(model=model, batch=batch, prompt=4, tokens=8, dispatcher="both")]
     for batch in (1, 9, 33):
-        yield ["check", "qwen3", *set_of(model=model, batch=batch, prompt=2, tokens=10, launches=100, delay=300, oracle=0)]
+        yield [
+            "check",
+            "qwen3",
+            *set_of(model=model, batch=batch, prompt=2, tokens=10, launches=100, delay=300, oracle=0),
+        ]
     for operator, setting in SMALL.items():
         for fault in FAULTS:
             yield ["check", operator, "--fault", fault, "--deadline-ms", 1000, *set_of(**setting)]
@@ -75,8 +95,28 @@ def checks(ranks, program):
 
 def sanitizer(ranks, program):
     for operator, setting in SMALL.items():
-        yield ["compute-sanitizer", "--error-exitcode", 9, program, "check", operator, "--deadline-ms", 60000, *set_of(**setting)]
-    yield ["compute-sanitizer", "--error-exitcode", 9, program, "check", "qwen3", "--deadline-ms", 60000, *set_of(model=model_of(ranks))]
+        yield [
+            "compute-sanitizer",
+            "--error-exitcode",
+            9,
+            program,
+            "check",
+            operator,
+            "--deadline-ms",
+            60000,
+            *set_of(**setting),
+        ]
+    yield [
+        "compute-sanitizer",
+        "--error-exitcode",
+        9,
+        program,
+        "check",
+        "qwen3",
+        "--deadline-ms",
+        60000,
+        *set_of(model=model_of(ranks)),
+    ]
 
 
 def moe(ranks, program):
@@ -87,10 +127,22 @@ def moe(ranks, program):
 def moe_sizes(ranks, program):
     for tokens in (1, 8, 32, 128, 512, 1024, 4096):
         for dtype in ("same", "fp8"):
-            yield ["bench", "moe-a2a", "--no-baselines", "--set", f"{DEEPSEEK},max_num_tokens={tokens},dispatch_dtype={dtype},form=split"]
+            yield [
+                "bench",
+                "moe-a2a",
+                "--no-baselines",
+                "--set",
+                f"{DEEPSEEK},max_num_tokens={tokens},dispatch_dtype={dtype},form=split",
+            ]
     for mode in ("words", "bulk"):
         for tokens in (128, 512, 1024):
-            yield ["bench", "moe-a2a", "--no-baselines", "--set", f"{DEEPSEEK},max_num_tokens={tokens},mode={mode},form=split"]
+            yield [
+                "bench",
+                "moe-a2a",
+                "--no-baselines",
+                "--set",
+                f"{DEEPSEEK},max_num_tokens={tokens},mode={mode},form=split",
+            ]
     yield ["bench", "moe-a2a", "--no-baselines", "--set", f"{DEEPSEEK},max_num_tokens=256,routing=one_expert"]
 
 
@@ -120,7 +172,13 @@ def decode(ranks, program):
     for batch in (1, 4, 8):
         for keys in (8, 32, 128, 512):
             if batch * keys <= 1024:
-                shape = {"batch": batch, "query_heads": 96, "kv_heads": 12, "head_dim": 128, "max_keys": keys * 1024 // ranks}
+                shape = {
+                    "batch": batch,
+                    "query_heads": 96,
+                    "kv_heads": 12,
+                    "head_dim": 128,
+                    "max_keys": keys * 1024 // ranks,
+                }
                 yield ["bench", "flash-decode", *set_of(**shape, kv_shards="all", lengths="full")]
 
 
@@ -139,7 +197,10 @@ def more(ranks, program):
     yield ["tune", "--suite", "amd2025", "--which", "benchmarks", "--out", "plans.json"]
 
 
-PARTS = {part.__name__: part for part in (suites, checks, sanitizer, moe, moe_sizes, ag_gemm, gemm_rs, gemm_ar, decode, all_reduce, qwen3, more)}
+PARTS = {
+    part.__name__: part
+    for part in (suites, checks, sanitizer, moe, moe_sizes, ag_gemm, gemm_rs, gemm_ar, decode, all_reduce, qwen3, more)
+}
 
 
 class Runs:
@@ -165,8 +226,14 @@ class Runs:
             output.write(shlex.join(map(str, command)) + "\n")
             output.flush()
             try:
-                code = subprocess.run([str(word) for word in command], stdout=output, stderr=subprocess.STDOUT, timeout=MOST_SECONDS, check=False,
-                                      cwd=self.options.out).returncode
+                code = subprocess.run(
+                    [str(word) for word in command],
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    timeout=MOST_SECONDS,
+                    check=False,
+                    cwd=self.options.out,
+                ).returncode
             except subprocess.TimeoutExpired:
                 code = "no end"
         seconds = time.monotonic() - began

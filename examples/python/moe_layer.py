@@ -8,8 +8,9 @@ Each rank has some tokens and some of the experts (two products with a SiLU betw
 same layer computed on one rank from all weights.
 """
 
-import farwarp
 import numpy as np
+
+import farwarp
 from ranks import main
 
 EXPERTS, TOP_K, HIDDEN, INNER, TOKENS = 8, 2, 256, 128, 16
@@ -73,8 +74,10 @@ def layer_in_numpy(world):
 
 
 def layer_in_torch(world):
-    """Without a synchronisation with the host between dispatch and combine: each expert multiplies all rows, and a mask
-    keeps its own."""
+    """Without a synchronisation with the host between dispatch and combine.
+
+    Each expert multiplies all rows, and a mask keeps its own.
+    """
     import torch
 
     device = torch.device("cuda", world.device)
@@ -84,7 +87,10 @@ def layer_in_torch(world):
     row = torch.arange(moe.recv_rows, device=device)
     y = torch.zeros_like(received.recv_x)
     for local in range(moe.local_experts):
-        up, down = (torch.from_numpy(matrix).to(device).bfloat16() for matrix in weights_of(world.rank * EXPERTS // world.size + local))
+        up, down = (
+            torch.from_numpy(matrix).to(device).bfloat16()
+            for matrix in weights_of(world.rank * EXPERTS // world.size + local)
+        )
         begin = received.offsets[local]
         mine = (row >= begin) & (row < begin + received.counts[local])
         of_expert = torch.nn.functional.silu(received.recv_x @ up.T) @ down.T

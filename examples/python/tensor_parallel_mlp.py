@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """A tensor-parallel MLP over several ranks: all-gather and product, SiLU, product and reduce-scatter.
 
-    python tensor_parallel_mlp.py                                four emulated ranks, threads of this process, with NumPy
+    python tensor_parallel_mlp.py                                four emulated ranks, threads of a process, with NumPy
     torchrun --nproc-per-node 2 tensor_parallel_mlp.py --torch   GPUs, with torch; torchrun's process group
 
 Each rank has a part of the rows of x, a part of the rows of w1 and of the columns of w2, and gets its rows of silu(x @
 w1.T) @ w2.T, which are compared with the same computed on one rank.
 """
 
-import farwarp
 import numpy as np
+
+import farwarp
 from ranks import main
 
 ROWS, HIDDEN, INNER = 64, 256, 512
@@ -24,7 +25,7 @@ def problem():
 
 
 def parts_of(world):
-    """This rank's x [ROWS/R, HIDDEN], w1 [INNER/R, HIDDEN], w2 [HIDDEN, INNER/R]."""
+    """Of this rank: x [ROWS/R, HIDDEN], w1 [INNER/R, HIDDEN], w2 [HIDDEN, INNER/R]."""
     x, w1, w2 = problem()
     rank, size = world.rank, world.size
     return np.split(x, size)[rank], np.split(w1, size)[rank], np.ascontiguousarray(np.split(w2, size, axis=1)[rank])
@@ -43,7 +44,9 @@ def check(world, y):
 
 
 def new_products(world):
-    return farwarp.AllGatherGemm(world, m=ROWS, n=INNER, k=HIDDEN), farwarp.GemmReduceScatter(world, m=ROWS, n=HIDDEN, k=INNER)
+    return farwarp.AllGatherGemm(world, m=ROWS, n=INNER, k=HIDDEN), farwarp.GemmReduceScatter(
+        world, m=ROWS, n=HIDDEN, k=INNER
+    )
 
 
 def mlp_in_numpy(world):

@@ -1,6 +1,7 @@
 """Every test ends: after two minutes, or what the mark `seconds` says, all threads' stacks are printed, and pytest
 exits. Under AddressSanitizer (run.py --preload) it may take ten times as long, and tests marked not_sanitized are left
-out."""
+out.
+"""
 
 import faulthandler
 import os

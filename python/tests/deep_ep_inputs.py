@@ -14,7 +14,9 @@ def inputs(rank, call=0, index_type="int64"):
     rng = np.random.default_rng((rank, call))
     tokens = TOKENS[(rank + call) % RANKS]
     x = rng.integers(-2, 3, (tokens, HIDDEN)).astype(ml_dtypes.bfloat16)
-    indices = np.array([rng.choice(EXPERTS, TOP_K, replace=False) for _ in range(tokens)], index_type).reshape(tokens, TOP_K)
+    indices = np.array([rng.choice(EXPERTS, TOP_K, replace=False) for _ in range(tokens)], index_type).reshape(
+        tokens, TOP_K
+    )
     if tokens:
         indices[0, 1] = -1
     weights = rng.choice([0.5, 1, 2], (tokens, TOP_K)).astype(np.float32)

@@ -1,8 +1,9 @@
 """What DeepEP's low-latency tests send and expect."""
 
-import farwarp
 import ml_dtypes
 import numpy as np
+
+import farwarp
 from deep_ep_inputs import HIDDEN, LOCAL, MOST, RANKS, inputs
 from farwarp import deep_ep
 

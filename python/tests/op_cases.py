@@ -1,7 +1,8 @@
 """Cases of torch.library operators, for the emulator and for GPUs."""
 
-import farwarp
 import torch
+
+import farwarp
 from farwarp import torch_ops
 
 OPS = torch.ops.farwarp
@@ -40,17 +41,32 @@ def attention(**options):
 
 
 def paged_attention(world):
-    operator = farwarp.Attention(world, 2, 4, 2, 64, 20, 40, causal=True, page_size=16, pages=6, total_queries=27, sinks=True)
+    operator = farwarp.Attention(
+        world, 2, 4, 2, 64, 20, 40, causal=True, page_size=16, pages=6, total_queries=27, sinks=True
+    )
     cache = numbers(6, 16, 2, 64, seed=1), numbers(6, 16, 2, 64, seed=2)
     table = integers([0, 2, 4], [5, 1, 3])
-    return operator, (numbers(27, 4, 64), *cache, numbers(4, dtype=torch.float32), integers(0, 20, 27), None, integers(40, 17), table)
+    return operator, (
+        numbers(27, 4, 64),
+        *cache,
+        numbers(4, dtype=torch.float32),
+        integers(0, 20, 27),
+        None,
+        integers(40, 17),
+        table,
+    )
 
 
 def decode(**options):
     def make(world):
         operator = farwarp.FlashDecode(world, 3, 4, 2, 64, pages=12, max_pages=3, **options)
         cache = numbers(12, 16, 2, 64, seed=1), numbers(12, 16, 2, 64, seed=2)
-        return operator, (numbers(3, 1, 4, 64), *cache, torch.arange(9, dtype=torch.int32).reshape(3, 3), integers(17, 40, 1))
+        return operator, (
+            numbers(3, 1, 4, 64),
+            *cache,
+            torch.arange(9, dtype=torch.int32).reshape(3, 3),
+            integers(17, 40, 1),
+        )
 
     return make
 

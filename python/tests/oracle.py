@@ -3,7 +3,8 @@
 import ml_dtypes
 import numpy as np
 
-HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}  # of a number of 1 to 2, and a little more for smaller ones of 16 bits: twice that
+# Of a number of 1 to 2, and a little more for smaller ones of 16 bits: twice that.
+HALF_ULP = {"bfloat16": 2.0**-9, "float16": 2.0**-12}
 SUBNORMAL = {"bfloat16": 0.0, "float16": 2.0**-25}
 
 
@@ -17,11 +18,15 @@ def random(seed, shape, dtype="bfloat16"):
 
 
 def assert_rounded(got, exact, dtype, partials=(), sums=0.0):
-    """`got` is `exact`, rounded once, and each of `partials` (which were added) rounded once before; `sums`: sum of the
-    magnitudes that were added in fp32."""
+    """`got` is `exact`, rounded once, and each of `partials` (which were added) rounded once before.
+
+    `sums`: sum of the magnitudes that were added in fp32.
+    """
     assert got.shape == exact.shape
     half = 2 * HALF_ULP[dtype]  # the ulp of a number may be twice that of a smaller number beside it
-    allowed = half * np.abs(exact) + SUBNORMAL[dtype] + 2.0**-20 * sums + sum(half * np.abs(partial) for partial in partials)
+    allowed = (
+        half * np.abs(exact) + SUBNORMAL[dtype] + 2.0**-20 * sums + sum(half * np.abs(partial) for partial in partials)
+    )
     error = np.abs(got.astype(np.float64) - exact)
     worst = np.unravel_index(np.argmax(error - allowed), error.shape)
     assert (error <= allowed).all(), (

@@ -11,7 +11,8 @@ rank, ranks, target = int(sys.argv[1]), int(sys.argv[3]), sys.argv[4]
 device = torch.device("cuda", rank) if target == "cuda" else torch.device("cpu")
 if target == "cuda":
     torch.cuda.set_device(device)
-dist.init_process_group("nccl" if target == "cuda" else "gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=ranks)
+backend, store = "nccl" if target == "cuda" else "gloo", f"file://{sys.argv[2]}"
+dist.init_process_group(backend, init_method=store, rank=rank, world_size=ranks)
 """
 _END = """
 dist.destroy_process_group()
@@ -19,8 +20,10 @@ dist.destroy_process_group()
 
 
 def outputs(program, ranks, target="emu_sm90"):
-    """What each rank's `program` prints, which has torch, dist, farwarp, rank, ranks, target, device. An error on one
-    fails."""
+    """What each rank's `program` prints; an error on one fails.
+
+    It has torch, dist, farwarp, rank, ranks, target, device.
+    """
     program = _BEGIN + textwrap.dedent(program) + _END
     with tempfile.TemporaryDirectory() as folder:
         started = [
@@ -40,7 +43,8 @@ def outputs(program, ranks, target="emu_sm90"):
 MLP = """
 from farwarp import torch_ops
 ops, generator = torch.ops.farwarp, torch.Generator().manual_seed(1)
-x, up, down = ((torch.rand(shape, generator=generator) - 0.5).bfloat16().to(device) for shape in ((16, 64), (128, 64), (64, 128)))
+shapes = (16, 64), (128, 64), (64, 128)
+x, up, down = ((torch.rand(shape, generator=generator) - 0.5).bfloat16().to(device) for shape in shapes)
 with farwarp.World(dist.group.WORLD, target=target) as world:
     ag = torch_ops.register(farwarp.AllGatherGemm(world, 16, 128, 64, path="own"))
     rs = torch_ops.register(farwarp.GemmReduceScatter(world, 16, 64, 128, path="own"))
@@ -82,7 +86,9 @@ for _ in range(2):
         A, weights = numbers(*shape, seed=1), [numbers(32, 64, seed=2 + rank), numbers(16, 64, seed=4 + rank)]
         for return_A in (True, False):
             for ws in (weights, weights[:1]):
-                gathered, ys = symm_mem.fused_all_gather_matmul(part(A, dimension), [w.t() for w in ws], dimension, name, return_A=return_A)
+                gathered, ys = symm_mem.fused_all_gather_matmul(
+                    part(A, dimension), [w.t() for w in ws], dimension, name, return_A=return_A
+                )
                 assert torch.equal(gathered, A) if return_A else gathered is None
                 assert len(ys) == len(ws)
                 for y, w in zip(ys, ws):

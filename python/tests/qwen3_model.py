@@ -5,6 +5,7 @@ import pathlib
 
 import ml_dtypes
 import numpy as np
+
 from oracle import f64, softmax_attention
 
 HIDDEN, LAYERS, HEADS, KV_HEADS, DIM, INTERMEDIATE, VOCABULARY = 256, 2, 4, 1, 64, 256, 40
@@ -31,7 +32,9 @@ def weights():
     rng = np.random.default_rng(5)
 
     def matrix(rows, columns, scale=None):
-        return (rng.standard_normal((rows, columns)) * (columns**-0.5 if scale is None else scale)).astype(ml_dtypes.bfloat16)
+        return (rng.standard_normal((rows, columns)) * (columns**-0.5 if scale is None else scale)).astype(
+            ml_dtypes.bfloat16
+        )
 
     def norm(size):
         return (1 + 0.2 * rng.standard_normal(size)).astype(ml_dtypes.bfloat16)
@@ -57,8 +60,11 @@ def weights():
 
 
 def large_logits(below, far):
-    """Weights that decode the token whose keys have most of the probability. Logits are 2^24 in fp32, where neighbours are 1
-    apart; those of token `below` are one less, those of token `far` negligible."""
+    """Weights that decode the token whose keys have most of the probability.
+
+    Logits are 2^24 in fp32, where neighbours are 1 apart; those of token `below` are one less, those of token `far`
+    negligible.
+    """
     tensors = {name: np.zeros_like(matrix) for name, matrix in weights().items()}
     for name, matrix in tensors.items():
         if name.endswith("norm.weight"):
@@ -85,7 +91,11 @@ def save(folder, tensors=None, **config):
     (folder / "config.json").write_text(json.dumps(CONFIG | config))
     header, data = {}, b""
     for name, matrix in (tensors or weights()).items():
-        header[name] = {"dtype": "BF16", "shape": list(matrix.shape), "data_offsets": [len(data), len(data) + matrix.nbytes]}
+        header[name] = {
+            "dtype": "BF16",
+            "shape": list(matrix.shape),
+            "data_offsets": [len(data), len(data) + matrix.nbytes],
+        }
         data += matrix.tobytes()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -105,7 +115,7 @@ def rotated(x):
 
 
 def logits(tokens):
-    """[positions, vocabulary]"""
+    """[positions, vocabulary]."""
     w = {name: f64(matrix) for name, matrix in weights().items()}
     x = w["model.embed_tokens.weight"][tokens]
     count = len(tokens)
@@ -115,7 +125,10 @@ def logits(tokens):
         h = rms(x, w[of + "input_layernorm.weight"])
         q, k, v = ((h @ w[of + f"self_attn.{name}_proj.weight"].T).reshape(count, -1, DIM) for name in "qkv")
         q, k = rotated(rms(q, w[of + "self_attn.q_norm.weight"])), rotated(rms(k, w[of + "self_attn.k_norm.weight"]))
-        attended = [softmax_attention(q[:, i], k[:, i * KV_HEADS // HEADS], v[:, i * KV_HEADS // HEADS], visible)[0] for i in range(HEADS)]
+        attended = [
+            softmax_attention(q[:, i], k[:, i * KV_HEADS // HEADS], v[:, i * KV_HEADS // HEADS], visible)[0]
+            for i in range(HEADS)
+        ]
         x = x + np.concatenate(attended, axis=1) @ w[of + "self_attn.o_proj.weight"].T
         h = rms(x, w[of + "post_attention_layernorm.weight"])
         gate = h @ w[of + "mlp.gate_proj.weight"].T

@@ -8,8 +8,8 @@ component as in a wheel, so nothing is compiled twice. The environment sees pack
 there); what else is needed comes from PyPI. Where these packages are missing and PyPI cannot be reached, nothing is
 tested: the exit status is 77, by which CTest names the test as skipped.
 
---preload: libraries that the tests' Python is started with: those of AddressSanitizer, if BUILD is sanitized. Then tests
-with the mark not_sanitized are left out.
+--preload: libraries that the tests' Python is started with: those of AddressSanitizer, if BUILD is sanitized. Then
+tests with the mark not_sanitized are left out.
 """
 
 import argparse
@@ -23,12 +23,19 @@ import venv
 NOT_TESTED = 77
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The module, and what installs it.
-NEEDED = {"numpy": "numpy", "pytest": "pytest", "ml_dtypes": "ml_dtypes", "scikit_build_core": "scikit-build-core>=0.10"}
+NEEDED = {
+    "numpy": "numpy",
+    "pytest": "pytest",
+    "ml_dtypes": "ml_dtypes",
+    "scikit_build_core": "scikit-build-core>=0.10",
+}
 
 
 def run(what, *command, **options):
     """Quiet, unless it fails."""
-    done = subprocess.run([str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    done = subprocess.run(
+        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
+    )
     if done.returncode != 0:
         sys.exit(f"{done.stdout}\nrun.py: could not {what} (status {done.returncode})")
     return done.stdout
@@ -36,14 +43,19 @@ def run(what, *command, **options):
 
 def missing(python):
     """Packages that the environment lacks."""
-    code = "import importlib.util, sys; print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))"
+    code = (
+        "import importlib.util, sys; print(*(name for name in sys.argv[1:] if importlib.util.find_spec(name) is None))"
+    )
     return [NEEDED[name] for name in run("ask for packages", python, "-c", code, *NEEDED).split()]
 
 
 def make_environment(folder):
     """The environment's Python."""
     python = folder / "bin" / "python"
-    if not python.exists() or subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True).returncode != 0:
+    if (
+        not python.exists()
+        or subprocess.run([str(python), "-m", "pip", "--version"], capture_output=True).returncode != 0
+    ):
         shutil.rmtree(folder, ignore_errors=True)
         try:
             venv.create(folder, with_pip=True, system_site_packages=True)
@@ -53,7 +65,10 @@ def make_environment(folder):
     if wanted:
         done = subprocess.run([str(python), "-m", "pip", "install", "--quiet", *wanted], capture_output=True, text=True)
         if done.returncode != 0:
-            print(f"{done.stdout}{done.stderr}\nrun.py: could not install {', '.join(wanted)} from PyPI (no network?): nothing is tested")
+            print(
+                f"{done.stdout}{done.stderr}\n"
+                f"run.py: could not install {', '.join(wanted)} from PyPI (no network?): nothing is tested"
+            )
             sys.exit(NOT_TESTED)
     return python
 

@@ -1,8 +1,9 @@
 """The all-reduce against a sum in the order of the ranks."""
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from oracle import f64, random
 
 

@@ -2,9 +2,10 @@
 
 import gc
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from farwarp import _c, dlpack
 from test_world import script
 
@@ -83,7 +84,14 @@ def test_what_is_lent_lives_as_long_as_its_reader():
 def test_a_capsule_that_nobody_takes():
     def body(world):
         array = world.asarray(NUMBERS)
-        for options in ({}, {"max_version": (1, 1)}, {"max_version": (0, 8)}, {"stream": -1}, {"dl_device": (_c.CPU, 0)}, {"copy": False}):
+        for options in (
+            {},
+            {"max_version": (1, 1)},
+            {"max_version": (0, 8)},
+            {"stream": -1},
+            {"dl_device": (_c.CPU, 0)},
+            {"copy": False},
+        ):
             capsule = array.__dlpack__(**options)
             assert len(dlpack.given()) == 1
             assert ("dltensor_versioned" in repr(capsule)) == (options.get("max_version") == (1, 1))
@@ -113,7 +121,9 @@ def test_what_dlpack_refuses():
 def test_a_failed_call_is_raised():
     def body(world):
         moe = farwarp.MoeAllToAll(world, 4, 1, 128, 8)
-        received = moe.dispatch(np.zeros((1, 128), np.uint16).view(bf16), np.full((1, 1), 99, np.int32), np.ones((1, 1), np.float32))
+        received = moe.dispatch(
+            np.zeros((1, 128), np.uint16).view(bf16), np.full((1, 1), 99, np.int32), np.ones((1, 1), np.float32)
+        )
         with pytest.raises(farwarp.BadInputError):
             np.from_dlpack(received.counts)
         world.recover()

@@ -1,9 +1,10 @@
 """Prefill and decode attention against float64."""
 
-import farwarp
 import ml_dtypes
 import numpy as np
 import pytest
+
+import farwarp
 from oracle import f64, random, softmax_attention
 
 TARGETS = ("emu_sm90", "emu_gfx942")
@@ -73,7 +74,9 @@ def test_decode(target, ranks, options):
     lengths = np.array([[17, 40, tokens], [5, 33, 0]][:ranks], np.int32)  # of each rank
 
     def attend(world):
-        decode = farwarp.FlashDecode(world, batch, heads, kv_heads, dim, pages=pages, max_pages=most, kv_shards=world.size, **options)
+        decode = farwarp.FlashDecode(
+            world, batch, heads, kv_heads, dim, pages=pages, max_pages=most, kv_shards=world.size, **options
+        )
         k, v = (cache.view(np.uint8) if fp8 else cache for cache in caches[world.rank])
         if options.get("heads_first"):
             k, v = (np.ascontiguousarray(cache.transpose(0, 2, 1, 3)) for cache in (k, v))
@@ -86,7 +89,10 @@ def test_decode(target, ranks, options):
         kv = head * kv_heads // heads
         k, v = (
             np.concatenate(
-                [f64(caches[rank][i][tables[rank][b]]).reshape(-1, kv_heads, dim)[: lengths[rank, b], kv] for rank in range(ranks)]
+                [
+                    f64(caches[rank][i][tables[rank][b]]).reshape(-1, kv_heads, dim)[: lengths[rank, b], kv]
+                    for rank in range(ranks)
+                ]
             )
             * (scales[kv] if fp8 else 1)
             for i in range(2)

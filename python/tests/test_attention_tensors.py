@@ -1,8 +1,9 @@
 """Ragged, paged and windowed prefill attention, sinks, and the forms of decode, against float64."""
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from oracle import f64, random, softmax_attention
 
 TARGETS = ("emu_sm90", "emu_gfx942")
@@ -58,12 +59,28 @@ def test_sequences_of_different_lengths(target, keys, options):
 
     def prefill(world):
         kind, tensors = {
-            "ragged": ({"total_keys": sum(KEYS)}, {"k": np.concatenate(k), "v": np.concatenate(v), "key_starts": starts(KEYS)}),
-            "paged": ({"page_size": PAGE, "pages": PAGES}, {"k": cache(k), "v": cache(v), "key_counts": counts, "block_table": table}),
+            "ragged": (
+                {"total_keys": sum(KEYS)},
+                {"k": np.concatenate(k), "v": np.concatenate(v), "key_starts": starts(KEYS)},
+            ),
+            "paged": (
+                {"page_size": PAGE, "pages": PAGES},
+                {"k": cache(k), "v": cache(v), "key_counts": counts, "block_table": table},
+            ),
             "counted": ({"key_counts": True}, {"k": rows(k), "v": rows(v), "key_counts": counts}),
         }[keys]
         attention = farwarp.Attention(
-            world, BATCH, HEADS, KV_HEADS, DIM, max(QUERIES), max(KEYS), total_queries=sum(QUERIES), lse=True, **kind, **options
+            world,
+            BATCH,
+            HEADS,
+            KV_HEADS,
+            DIM,
+            max(QUERIES),
+            max(KEYS),
+            total_queries=sum(QUERIES),
+            lse=True,
+            **kind,
+            **options,
         )
         if options.get("sinks"):
             tensors["sinks"] = SINKS
@@ -78,7 +95,11 @@ def test_sequences_of_different_lengths(target, keys, options):
     for i, head in np.ndindex(BATCH, HEADS):
         mine = slice(starts(QUERIES)[i], starts(QUERIES)[i + 1])
         seen = visible_keys(
-            QUERIES[i], KEYS[i], options.get("causal", False), options.get("window_left", -1), options.get("window_right", -1)
+            QUERIES[i],
+            KEYS[i],
+            options.get("causal", False),
+            options.get("window_left", -1),
+            options.get("window_right", -1),
         )
         some = seen.any(axis=1)  # a query without a key gets zeros
         exact, exact_lse = attend(q[i][some], k[i], v[i], head, seen[some], options.get("sinks"))
@@ -100,7 +121,9 @@ def test_pages_that_nobody_sees_are_not_read(target):
     count = np.array([32], np.int32)
 
     def attend_twice(world):
-        prefill = farwarp.Attention(world, 1, HEADS, KV_HEADS, DIM, 1, 40, window_left=3, causal=True, page_size=PAGE, pages=2)
+        prefill = farwarp.Attention(
+            world, 1, HEADS, KV_HEADS, DIM, 1, 40, window_left=3, causal=True, page_size=PAGE, pages=2
+        )
         decode = farwarp.FlashDecode(world, 1, HEADS, KV_HEADS, DIM, pages=2, max_pages=3, window=4)
         outs = []
         for unseen in (-1, 2, 2**31 - 1):
@@ -142,7 +165,9 @@ def test_tensors_that_are_not_asked_for():
     def prefill(world):
         q, k = random(1, (1, 8, HEADS, DIM)), random(2, (1, 8, KV_HEADS, DIM))
         attention = farwarp.Attention(world, 1, HEADS, KV_HEADS, DIM, 8, 8)
-        with pytest.raises(farwarp.InvalidArgumentError, match="sinks is given; allowed: None, as the operator was created without it"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="sinks is given; allowed: None, as the operator was created without it"
+        ):
             attention(q, k, k, sinks=SINKS)
         counted = farwarp.Attention(world, 1, HEADS, KV_HEADS, DIM, 8, 8, key_counts=True)
         counts = np.array([8], np.int32)
@@ -224,7 +249,9 @@ def test_forms_of_decode(target, ranks, options):
     for out, lse in farwarp.run(step, ranks=ranks, target=target):
         for b, head in np.ndindex(BATCH, HEADS):
             k, v = (
-                np.concatenate([caches[rank][i][table[b]].reshape(-1, KV_HEADS, DIM)[: lengths[rank, b]] for rank in range(ranks)])
+                np.concatenate(
+                    [caches[rank][i][table[b]].reshape(-1, KV_HEADS, DIM)[: lengths[rank, b]] for rank in range(ranks)]
+                )
                 for i in range(2)
             )
             exact, exact_lse = attend(q[b], k, v, head, np.ones((1, len(k)), bool), options.get("sinks"))

@@ -4,9 +4,10 @@ import re
 import threading
 import time
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 
 M, N, K = 8, 16, 64
 ONES = {name: np.ones(shape, np.float16) for name, shape in (("x", (M, K)), ("w", (N, K)), ("bias", (N,)))}
@@ -27,7 +28,11 @@ def gemm_of(world, **options):
         ("x", np.ones((M, K), np.complex64), "x is of complex64; allowed: bfloat16, float16, "),
         ("x", np.ones((K, M), np.float16), "x has shape [64, 8]; allowed: [8, 64]"),
         ("x", np.ones(M * K, np.float16), "x has shape [512]; allowed: [8, 64]"),
-        ("x", np.ones((M, 2 * K), np.float16)[:, ::2], "x has strides (128, 2) for shape (8, 64); allowed: a contiguous tensor"),
+        (
+            "x",
+            np.ones((M, 2 * K), np.float16)[:, ::2],
+            "x has strides (128, 2) for shape (8, 64); allowed: a contiguous tensor",
+        ),
         ("w", ONES["w"].T, "w has strides (1, 64) for shape (64, 16); allowed: a contiguous tensor"),
         ("x", [[1.0]], "x is a list; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"),
         ("w", None, "w is a NoneType; allowed: a farwarp.Array"),
@@ -83,14 +88,30 @@ def test_path_that_there_is_not():
 @pytest.mark.parametrize(
     "options, kind, message",
     (
-        ({"target": "tpu"}, farwarp.InvalidArgumentError, "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942"),
+        (
+            {"target": "tpu"},
+            farwarp.InvalidArgumentError,
+            "target is 'tpu'; allowed: auto, cuda, hip, emu_sm90, emu_gfx942",
+        ),
         ({"device": 8}, farwarp.InvalidArgumentError, "device is 8, allowed for emu_sm90 on this machine are 0 to 7"),
         ({"deadline": 0}, farwarp.InvalidArgumentError, "deadline is 0; allowed: 0.001 to 1000000000 seconds"),
-        ({"deadline": "long"}, farwarp.InvalidArgumentError, "deadline is 'long'; allowed: 0.001 to 1000000000 seconds"),
-        ({"deadline": float("inf")}, farwarp.InvalidArgumentError, "deadline is inf; allowed: 0.001 to 1000000000 seconds"),
+        (
+            {"deadline": "long"},
+            farwarp.InvalidArgumentError,
+            "deadline is 'long'; allowed: 0.001 to 1000000000 seconds",
+        ),
+        (
+            {"deadline": float("inf")},
+            farwarp.InvalidArgumentError,
+            "deadline is inf; allowed: 0.001 to 1000000000 seconds",
+        ),
         ({"device": "gpu"}, farwarp.InvalidArgumentError, "device is 'gpu'; allowed: a whole number"),
         ({"heap_bytes": -1}, farwarp.InvalidArgumentError, "heap_bytes is -1; allowed: a number of 64 bits, 0 or more"),
-        ({"group": "all"}, farwarp.InvalidArgumentError, "group is a str; allowed: None, a torch.distributed.ProcessGroup"),
+        (
+            {"group": "all"},
+            farwarp.InvalidArgumentError,
+            "group is a str; allowed: None, a torch.distributed.ProcessGroup",
+        ),
     ),
 )
 def test_worlds(options, kind, message):
@@ -144,9 +165,14 @@ def test_array_and_stream_of_another_world():
     def call(world, arrays, barrier):
         arrays[world.rank] = world.zeros((M, K), "float16"), world.stream()
         barrier.wait()
-        with pytest.raises(farwarp.InvalidArgumentError, match="x is of farwarp.World.rank . of 2, emu_sm90.; allowed: an Array of"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="x is of farwarp.World.rank . of 2, emu_sm90.; allowed: an Array of"
+        ):
             gemm_of(world)(arrays[1 - world.rank][0], ONES["w"])
-        with pytest.raises(farwarp.InvalidArgumentError, match="stream is of farwarp.World.rank . of 2, emu_sm90.; allowed: a stream of"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError,
+            match="stream is of farwarp.World.rank . of 2, emu_sm90.; allowed: a stream of",
+        ):
             world.zeros((1,), "int32").copy_from([1], stream=arrays[1 - world.rank][1])
         barrier.wait()
 
@@ -167,7 +193,9 @@ def test_ranks_that_disagree():
     def create(world):
         with pytest.raises(farwarp.MismatchError):
             farwarp.GemmAllReduce(world, M, N if world.rank else 2 * N, K)
-        with pytest.raises(farwarp.InvalidArgumentError, match="^(rank 1: )?dtype is int32"):  # one rank's mistake is told to all
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="^(rank 1: )?dtype is int32"
+        ):  # one rank's mistake is told to all
             farwarp.GemmAllReduce(world, M, N, K, dtype="int32" if world.rank else "bfloat16")
 
     farwarp.run(create, ranks=2)

@@ -5,6 +5,7 @@ import pathlib
 import re
 
 import pytest
+
 from farwarp import _c, errors
 
 HEADER = pathlib.Path(__file__).resolve().parents[2] / "src/farwarp/c.h"
@@ -20,7 +21,11 @@ SCALARS = {
     "void": None,
     "farwarp_allgather": _c.ALLGATHER,
 }
-STRUCTS = {value.__name__: value for value in vars(_c).values() if isinstance(value, type) and value.__name__.startswith("farwarp_")}
+STRUCTS = {
+    value.__name__: value
+    for value in vars(_c).values()
+    if isinstance(value, type) and value.__name__.startswith("farwarp_")
+}
 
 
 def c_type(declaration):
@@ -61,10 +66,14 @@ def test_sizes(name):
 
 
 def test_codes():
-    found = {int(code): name for name, code in re.findall(r"FARWARP_(\w+) = (\d+)[,\n ]", TEXT.split("} farwarp_code")[0])}
+    found = {
+        int(code): name for name, code in re.findall(r"FARWARP_(\w+) = (\d+)[,\n ]", TEXT.split("} farwarp_code")[0])
+    }
     assert found.pop(0) == "OK"
     named = {kind.code: re.sub("Error$", "", kind.__name__) for kind in errors.Error.__subclasses__()}
-    assert {code: name.replace("_", "").lower() for code, name in found.items()} == {code: name.lower() for code, name in named.items()}
+    assert {code: name.replace("_", "").lower() for code, name in found.items()} == {
+        code: name.lower() for code, name in named.items()
+    }
 
 
 def test_version():
@@ -82,5 +91,8 @@ def test_other_libraries_are_refused(monkeypatch):
     with pytest.raises(ImportError, match=f"has version {there_is} of the C API; allowed: {there_is + 1} or later"):
         _c.Library(_c.lib.path)
     monkeypatch.setattr(_c, "VERSION", oldest - 1)
-    with pytest.raises(ImportError, match=f"has version {there_is} of the C API; allowed: one that takes programs of version {oldest - 1}"):
+    with pytest.raises(
+        ImportError,
+        match=f"has version {there_is} of the C API; allowed: one that takes programs of version {oldest - 1}",
+    ):
         _c.Library(_c.lib.path)

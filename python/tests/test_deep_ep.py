@@ -1,4 +1,7 @@
-"""farwarp.deep_ep on the emulator: low-latency calls against NumPy, and what is refused. On GPUs: tools/deep_ep_gpus.py."""
+"""farwarp.deep_ep on the emulator: low-latency calls against NumPy, and what is refused.
+
+On GPUs: tools/deep_ep_gpus.py.
+"""
 
 import copy
 import os
@@ -7,13 +10,15 @@ import pickle
 import subprocess
 import sys
 
-import farwarp
 import ml_dtypes
 import numpy as np
 import pytest
+
+import farwarp
 from deep_ep_inputs import EXPERTS, HIDDEN, LOCAL, MOST, RANKS, TARGETS, TOP_K, inputs
 from deep_ep_low_latency import ROOM, check_received, expected, experts, factor, on_ranks
 from farwarp import deep_ep
+
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("fp8", (False, True), ids=("bf16", "fp8"))
@@ -145,14 +150,22 @@ def test_refused_by_name():
         }.items():
             dispatch_refuses(farwarp.UnavailableError, f"low_latency_dispatch: {option} is", **{option: value})
         wrong = farwarp.InvalidArgumentError
-        dispatch_refuses(wrong, "round_scale is True, use_ue8m0 False, use_fp8 False; allowed", use_fp8=False, round_scale=True)
+        dispatch_refuses(
+            wrong, "round_scale is True, use_ue8m0 False, use_fp8 False; allowed", use_fp8=False, round_scale=True
+        )
         dispatch_refuses(wrong, "round_scale is False, use_ue8m0 True, use_fp8 True; allowed", use_ue8m0=True)
-        dispatch_refuses(wrong, "x has 256 columns; allowed: with use_ue8m0 a multiple of 512", round_scale=True, use_ue8m0=True)
+        dispatch_refuses(
+            wrong, "x has 256 columns; allowed: with use_ue8m0 a multiple of 512", round_scale=True, use_ue8m0=True
+        )
         both = {"async_finish": True, "return_recv_hook": True}
         dispatch_refuses(farwarp.InvalidArgumentError, "async_finish and return_recv_hook are True", **both)
-        dispatch_refuses(farwarp.InvalidArgumentError, r"topk_idx is int64 of shape \(7, 3\); allowed", x, indices[:7], MOST, EXPERTS)
+        dispatch_refuses(
+            farwarp.InvalidArgumentError, r"topk_idx is int64 of shape \(7, 3\); allowed", x, indices[:7], MOST, EXPERTS
+        )
         dispatch_refuses(farwarp.InvalidArgumentError, "topk_idx is float32", x, weights, MOST, EXPERTS)
-        dispatch_refuses(farwarp.InvalidArgumentError, "num_experts is 9; allowed: a multiple of the ranks, 4", x, indices, MOST, 9)
+        dispatch_refuses(
+            farwarp.InvalidArgumentError, "num_experts is 9; allowed: a multiple of the ranks, 4", x, indices, MOST, 9
+        )
         dispatch_refuses(farwarp.InvalidArgumentError, r"x has shape \[8, 256\]", x, indices, MOST - 1, EXPERTS)
         recv_x, count, handle, _, _ = buffer.low_latency_dispatch(*rows)
         y = experts(0, recv_x, count)
@@ -161,7 +174,9 @@ def test_refused_by_name():
             with pytest.raises(error, match=message):
                 buffer.low_latency_combine(*(given or (y, indices, weights, handle)), **options)
 
-        combine_refuses(farwarp.UnavailableError, "combine_wait_recv_cost_stats is", combine_wait_recv_cost_stats=weights)
+        combine_refuses(
+            farwarp.UnavailableError, "combine_wait_recv_cost_stats is", combine_wait_recv_cost_stats=weights
+        )
         combine_refuses(farwarp.InvalidArgumentError, "handle is 5; allowed", y, indices, weights, 5)
         combine_refuses(farwarp.InvalidArgumentError, "topk_idx has shape", y, indices[:2], weights, handle)
         combine_refuses(farwarp.InvalidArgumentError, "weights has shape", y, indices, weights[:2], handle)
@@ -171,7 +186,10 @@ def test_refused_by_name():
         return True
 
     assert on_ranks(refused) == [True] * RANKS
-    with pytest.raises(farwarp.UnavailableError, match="Buffer: enable_shrink is True, which farwarp.deep_ep has not; allowed: the default"):
+    with pytest.raises(
+        farwarp.UnavailableError,
+        match="Buffer: enable_shrink is True, which farwarp.deep_ep has not; allowed: the default",
+    ):
         deep_ep.Buffer(object(), enable_shrink=True)
     with pytest.raises(farwarp.UnavailableError, match="allow_nvlink_for_low_latency_mode is False"):
         deep_ep.Buffer(object(), allow_nvlink_for_low_latency_mode=False)
@@ -254,7 +272,9 @@ def test_torch_tensors(fp8):
         x, indices, weights = inputs(rank)
         x = torch.from_numpy(x.astype(np.float32)).bfloat16()
         indices, weights = torch.from_numpy(indices), torch.from_numpy(weights)
-        recv_x, count, handle, _, hook = buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=fp8, return_recv_hook=True)
+        recv_x, count, handle, _, hook = buffer.low_latency_dispatch(
+            x, indices, MOST, EXPERTS, use_fp8=fp8, return_recv_hook=True
+        )
         hook()
         as_numpy = tuple(t.float().numpy() for t in recv_x) if fp8 else recv_x.float().numpy()
         check_received(rank, as_numpy, count.numpy())
@@ -270,7 +290,10 @@ def test_torch_tensors(fp8):
     assert on_ranks(layer) == [True] * RANKS
 
 
-IMPORTS = "import deep_ep, farwarp.deep_ep; from deep_ep import Buffer, Config, EventOverlap; print(Buffer is farwarp.deep_ep.Buffer)"
+IMPORTS = (
+    "import deep_ep, farwarp.deep_ep; from deep_ep import Buffer, Config, EventOverlap; "
+    "print(Buffer is farwarp.deep_ep.Buffer)"
+)
 
 
 @pytest.mark.parametrize("way", ("install", "path"))
@@ -281,11 +304,15 @@ def test_top_level_module(way):
         environment = {**os.environ}
         if path is not None:
             environment["PYTHONPATH"] = f"{path}:{environment.get('PYTHONPATH', '')}"
-        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=100)
+        return subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=100
+        )
 
     if way == "install":
         assert run(f"import farwarp.deep_ep; farwarp.deep_ep.install(); {IMPORTS}").stdout == "True\n"
-        refused = run("import sys, types; sys.modules['deep_ep'] = types; import farwarp.deep_ep; farwarp.deep_ep.install()")
+        refused = run(
+            "import sys, types; sys.modules['deep_ep'] = types; import farwarp.deep_ep; farwarp.deep_ep.install()"
+        )
         assert "install() before its first import" in refused.stderr
     else:
         assert [entry.name for entry in pathlib.Path(deep_ep.top_level()).iterdir()] == ["deep_ep"]

@@ -1,9 +1,10 @@
 """farwarp.deep_ep on the emulator: low-latency handles, forms of scales, and operators that are given back."""
 
-import farwarp
 import ml_dtypes
 import numpy as np
 import pytest
+
+import farwarp
 from deep_ep_inputs import EXPERTS, HIDDEN, LOCAL, MOST, RANKS, TARGETS, inputs
 from deep_ep_low_latency import ROOM, check_received, expected, experts, on_ranks, values
 from farwarp import deep_ep
@@ -46,7 +47,13 @@ def test_the_third_dispatch_runs_the_oldest_hook():
         calls = []
         for call in range(3):
             x, indices, weights = inputs(rank, call)
-            calls.append((indices, weights, *buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False, return_recv_hook=True)))
+            calls.append(
+                (
+                    indices,
+                    weights,
+                    *buffer.low_latency_dispatch(x, indices, MOST, EXPERTS, use_fp8=False, return_recv_hook=True),
+                )
+            )
         for call, (indices, weights, recv_x, count, handle, _, hook) in enumerate(calls):
             hook()
             check_received(rank, recv_x, count, call)
@@ -85,7 +92,9 @@ def test_scales_that_are_powers_of_two(target, exponents):
     """The smallest power of two that is not less than the largest magnitude / the largest e4m3 number."""
     hidden, most = 512, 448 if target == "emu_sm90" else 240
     rng = np.random.default_rng(5)
-    x = (rng.standard_normal((RANKS, 3, hidden)) * np.exp2(rng.integers(-30, 30, (RANKS, 3, 1)))).astype(ml_dtypes.bfloat16)
+    x = (rng.standard_normal((RANKS, 3, hidden)) * np.exp2(rng.integers(-30, 30, (RANKS, 3, 1)))).astype(
+        ml_dtypes.bfloat16
+    )
     x[0, 0], x[1, 1, :128] = 0, most  # least scale, and one that is exactly 1
 
     def layer(buffer, rank):
@@ -98,14 +107,18 @@ def test_scales_that_are_powers_of_two(target, exponents):
         if rank not in (0, RANKS - 1):
             return True
         local = 0 if rank == 0 else LOCAL - 1
-        assert scales.shape == (LOCAL, ROOM, hidden // (512 if exponents else 128)) and scales.dtype == (np.int32 if exponents else np.float32)
+        assert scales.shape == (LOCAL, ROOM, hidden // (512 if exponents else 128)) and scales.dtype == (
+            np.int32 if exponents else np.float32
+        )
         found = scales[local, : 3 * RANKS]
         if exponents:
             found = (np.ascontiguousarray(found).view(np.uint8).astype(np.uint32) << 23).view(np.float32)
         largest = np.maximum(np.abs(x.astype(np.float32)).reshape(3 * RANKS, 4, 128).max(2), np.float32(2.0**-100))
         np.testing.assert_array_equal(found, np.exp2(np.ceil(np.log2(largest / np.float64(most)))))
         decoded = numbers[local, : 3 * RANKS].astype(np.float32) * np.repeat(found, 128, axis=1)
-        np.testing.assert_allclose(decoded, x.astype(np.float32).reshape(3 * RANKS, hidden), rtol=2.0**-4, atol=2.0**-90)
+        np.testing.assert_allclose(
+            decoded, x.astype(np.float32).reshape(3 * RANKS, hidden), rtol=2.0**-4, atol=2.0**-90
+        )
         return True
 
     assert on_ranks(layer, target) == [True] * RANKS
@@ -122,13 +135,15 @@ def test_shapes_are_given_back_when_the_heap_is_full():
             x, indices, weights = inputs(world.rank, call)
             x, indices, weights = x[:3], indices[:3], weights[:3]
             most = MOST - call % 5
-            recv_x, count, handle, _, _ = buffer.low_latency_dispatch(x, indices, most, EXPERTS, use_fp8=call % 3 == 0)
-            handles.append((values(recv_x), count, indices, weights, handle, x))
-            for recv_x, count, indices, weights, handle, x in handles[-7:]:
+            recv_x, _, handle, _, _ = buffer.low_latency_dispatch(x, indices, most, EXPERTS, use_fp8=call % 3 == 0)
+            handles.append((values(recv_x), indices, weights, handle, x))
+            for recv_x, indices, weights, handle, x in handles[-7:]:
                 y = np.rint(recv_x).astype(ml_dtypes.bfloat16)
                 out, _, _ = buffer.low_latency_combine(y, indices, weights, handle)
                 sums = np.where(indices >= 0, weights, 0).sum(1, keepdims=True)
-                np.testing.assert_array_equal(out.astype(np.float32), (sums * x.astype(np.float32)).astype(ml_dtypes.bfloat16).astype(np.float32))
+                np.testing.assert_array_equal(
+                    out.astype(np.float32), (sums * x.astype(np.float32)).astype(ml_dtypes.bfloat16).astype(np.float32)
+                )
         buffer.destroy()
         return True
 

@@ -1,9 +1,10 @@
 """farwarp.deep_ep's normal mode on the emulator, against NumPy. On GPUs: tools/deep_ep_gpus.py."""
 
-import farwarp
 import ml_dtypes
 import numpy as np
 import pytest
+
+import farwarp
 from deep_ep_inputs import EXPERTS, HIDDEN, LOCAL, MOST, RANKS, TARGETS, TOP_K, inputs
 from farwarp import deep_ep
 
@@ -55,7 +56,9 @@ def make_of_rows(rank, rows, entries, weights):
 def dispatch(buffer, call=0, index_type="int64", fp8=None, **options):
     x, indices, weights = inputs(buffer.rank, call, index_type)
     *_, of_expert, _, _ = buffer.get_dispatch_layout(indices, EXPERTS)
-    return buffer.dispatch(given(x, fp8), num_tokens_per_expert=of_expert, topk_idx=indices, topk_weights=weights, **options)
+    return buffer.dispatch(
+        given(x, fp8), num_tokens_per_expert=of_expert, topk_idx=indices, topk_weights=weights, **options
+    )
 
 
 def check(buffer, received, call=0):
@@ -89,7 +92,9 @@ def test_layout():
         _, indices, _ = inputs(buffer.rank)
         per_rank, none, per_expert, in_rank, event = buffer.get_dispatch_layout(indices, EXPERTS, async_finish=True)
         event.current_stream_wait()
-        wanted = np.array([[(row // LOCAL == rank).any() for rank in range(RANKS)] for row in indices], bool).reshape(-1, RANKS)
+        wanted = np.array([[(row // LOCAL == rank).any() for rank in range(RANKS)] for row in indices], bool).reshape(
+            -1, RANKS
+        )
         assert none is None and per_rank.dtype == per_expert.dtype == np.int32
         np.testing.assert_array_equal(in_rank, wanted)
         np.testing.assert_array_equal(per_rank, wanted.sum(axis=0))
@@ -106,7 +111,9 @@ def test_normal_mode(target, kind, worst):
 
     def body(buffer):
         for call, index_type in enumerate(("int64", "int32", "int64")):
-            received = dispatch(buffer, call, index_type, fp8, num_worst_tokens=worst, expert_alignment=4, async_finish=call == 2)
+            received = dispatch(
+                buffer, call, index_type, fp8, num_worst_tokens=worst, expert_alignment=4, async_finish=call == 2
+            )
             recv_x, recv_idx, _, counts, _, event = received
             if call == 2:
                 event.current_stream_wait()
@@ -114,7 +121,9 @@ def test_normal_mode(target, kind, worst):
             assert len(recv_idx) == (worst or len(rows)) and recv_idx.dtype == index_type
             assert counts == ([] if worst else [-(-int((entries == local).sum()) // 4) * 4 for local in range(LOCAL)])
             if fp8 is not None:
-                assert recv_x[0].dtype == fp8 and recv_x[1].shape == (len(recv_idx), 2) and recv_x[1].dtype == np.float32
+                assert (
+                    recv_x[0].dtype == fp8 and recv_x[1].shape == (len(recv_idx), 2) and recv_x[1].dtype == np.float32
+                )
             check(buffer, received, call)
 
     on_ranks(body, target)
@@ -166,14 +175,19 @@ def test_without_topk(target, tokens):
         x = np.full((len(indices), hidden), rank + 1, ml_dtypes.bfloat16)
         x[:, 0] = np.arange(len(indices)) % 32
         recv_x, recv_idx, recv_weights, counts, handle, _ = buffer.dispatch(
-            x, num_tokens_per_rank=in_rank.sum(0, dtype=np.int32), is_token_in_rank=in_rank, num_tokens_per_expert=per_expert
+            x,
+            num_tokens_per_rank=in_rank.sum(0, dtype=np.int32),
+            is_token_in_rank=in_rank,
+            num_tokens_per_expert=per_expert,
         )
         everyone = [routing(source) for source in range(RANKS)]
         assert recv_idx is None and recv_weights is None
         assert counts == sum(one[2][rank * local : (rank + 1) * local] for one in everyone).tolist()
         tokens_here = [np.nonzero(one[1][:, rank])[0] for one in everyone]
         np.testing.assert_array_equal(recv_x[:, 0].astype(int), np.concatenate(tokens_here) % 32)
-        np.testing.assert_array_equal(recv_x[:, 1].astype(int), np.repeat(np.arange(1, RANKS + 1), [len(t) for t in tokens_here]))
+        np.testing.assert_array_equal(
+            recv_x[:, 1].astype(int), np.repeat(np.arange(1, RANKS + 1), [len(t) for t in tokens_here])
+        )
         np.testing.assert_array_equal(handle[0][:, rank], np.cumsum([len(t) for t in tokens_here]))
         assert len(handle) == 6 and handle[4] is in_rank and (np.delete(handle[0], rank, 1) == -1).all()
 
@@ -217,7 +231,9 @@ def test_room():
     def too_many(buffer):
         x = np.zeros((4000, HIDDEN), ml_dtypes.bfloat16)
         routing = {"topk_idx": np.zeros((4000, TOP_K), np.int64), "topk_weights": np.zeros((4000, TOP_K), np.float32)}
-        with pytest.raises(farwarp.InvalidArgumentError, match="x has 4000 rows; allowed: up to .* num_nvl_bytes, 4194304, has room"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="x has 4000 rows; allowed: up to .* num_nvl_bytes, 4194304, has room"
+        ):
             buffer.dispatch(x, num_tokens_per_expert=np.zeros(EXPERTS, np.int32), **routing)
         check(buffer, dispatch(buffer))
 
@@ -226,7 +242,9 @@ def test_room():
     on_ranks(lambda buffer: check(buffer, dispatch(buffer)), room=5 * hint, heap_bytes=5 * hint + (2 << 20))
 
     def none(buffer):
-        with pytest.raises(farwarp.InvalidArgumentError, match="num_nvl_bytes is 0; allowed: Config.get_nvl_buffer_size_hint"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="num_nvl_bytes is 0; allowed: Config.get_nvl_buffer_size_hint"
+        ):
             dispatch(buffer)
 
     on_ranks(none, room=0)
@@ -258,7 +276,13 @@ def test_refused_by_name():
         for missing in ("topk_idx", "topk_weights", "num_tokens_per_expert"):
             refuses(wrong, "num_tokens_per_expert, or one of topk_idx and topk_weights", **{missing: None})
         in_rank = np.ones((8, RANKS + 1), bool)
-        refuses(wrong, r"is_token_in_rank is bool of shape \(8, 5\)", topk_idx=None, topk_weights=None, is_token_in_rank=in_rank)
+        refuses(
+            wrong,
+            r"is_token_in_rank is bool of shape \(8, 5\)",
+            topk_idx=None,
+            topk_weights=None,
+            is_token_in_rank=in_rank,
+        )
         refuses(wrong, r"topk_idx is int64 of shape \(7, 3\)", topk_idx=indices[:7])
         refuses(wrong, r"topk_weights is float32 of shape \(8, 2\)", topk_weights=weights[:, :2])
         refuses(wrong, "num_tokens_per_expert has 9 elements", num_tokens_per_expert=np.zeros(9, np.int32))

@@ -4,6 +4,7 @@ import sys
 import types
 
 import pytest
+
 from farwarp.deep_ep.order import Order
 
 
@@ -92,4 +93,12 @@ def test_not_across_the_border_of_a_capture(world):
     world.capturing = False
     call(order, world, 0)
     call(order, world, 6)
-    assert world.log == [("call", None), ("call", 4), ("wait", 9, 4), ("call", 9), ("call", None), ("wait", 6, 0), ("call", 6)]
+    assert world.log == [
+        ("call", None),
+        ("call", 4),
+        ("wait", 9, 4),
+        ("call", 9),
+        ("call", None),
+        ("wait", 6, 0),
+        ("call", 6),
+    ]

@@ -5,17 +5,21 @@ import pathlib
 import subprocess
 import sys
 
-import farwarp
 import pytest
+
+import farwarp
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("farwarp.torch_ops")
-from random_calls import CASES, calls, routings  # noqa: E402
+from random_calls import calls, routings  # noqa: E402
+from random_cases import CASES  # noqa: E402
 
 GPUS = farwarp.device_count("cuda")
 pytestmark = [
     pytest.mark.seconds(600),
-    pytest.mark.skipif(GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"),
+    pytest.mark.skipif(
+        GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"
+    ),
 ]
 SHAPES = 200
 EVERY_WAY = int(os.environ.get("FARWARP_SHAPES", "10"))  # shapes that are called in every way
@@ -24,7 +28,10 @@ TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "
 
 def on(rank):
     torch.cuda.set_device(rank)
-    return {"device": torch.device("cuda", rank), "generator": torch.Generator(torch.device("cuda", rank)).manual_seed(rank)}
+    return {
+        "device": torch.device("cuda", rank),
+        "generator": torch.Generator(torch.device("cuda", rank)).manual_seed(rank),
+    }
 
 
 def numbers(shape, place, dtype=torch.bfloat16):
@@ -49,8 +56,15 @@ def test_random_calls_in_one_process(name):
 
 @pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
 def test_random_calls_in_processes():
-    program = [str(pathlib.Path(__file__).with_name("random_calls.py")), f"--shapes={EVERY_WAY}", "--compiled=1", "--routings=100"]
-    done = subprocess.run([*TORCHRUN, *program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500)
+    program = [
+        str(pathlib.Path(__file__).with_name("random_calls.py")),
+        f"--shapes={EVERY_WAY}",
+        "--compiled=1",
+        "--routings=100",
+    ]
+    done = subprocess.run(
+        [*TORCHRUN, *program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=500
+    )
     assert done.returncode == 0, done.stdout
 
 

@@ -1,9 +1,13 @@
-"""Mistakes and ends on GPUs: each is an exception, nothing hangs, nothing is left. Skipped where there is no GPU with kernels; some need two."""
+"""Mistakes and ends on GPUs: each is an exception, nothing hangs, nothing is left.
+
+Skipped where there is no GPU with kernels; some need two.
+"""
 
 import time
 
-import farwarp
 import pytest
+
+import farwarp
 from leaks import KINDS, cycles, held
 from processes import outputs
 from test_world import script
@@ -13,7 +17,9 @@ TARGET = "cuda"
 GPUS = farwarp.device_count("cuda")
 pytestmark = [
     pytest.mark.seconds(300),
-    pytest.mark.skipif(GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"),
+    pytest.mark.skipif(
+        GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"
+    ),
 ]
 two = pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
 CYCLES = 1000
@@ -29,8 +35,15 @@ def test_tensor_on_another_gpu():
     """Each is refused, and nothing is written."""
     with farwarp.World(target=TARGET, device=0) as world, farwarp.Gemm(world, 8, 16, 64) as gemm:
         x, w, out = ones(world, 8, 64), ones(world, 16, 64), torch.zeros(8, 16, dtype=torch.bfloat16, device="cuda:0")
-        for wrong, name in (((x.to("cuda:1"), w, out), "x"), ((x, w.to("cuda:1"), out), "w"), ((x, w, out.to("cuda:1")), "y")):
-            with pytest.raises(farwarp.InvalidArgumentError, match=f"{name} is on DLPack device .2, 1.; allowed: .2, 0., that of the world"):
+        for wrong, name in (
+            ((x.to("cuda:1"), w, out), "x"),
+            ((x, w.to("cuda:1"), out), "w"),
+            ((x, w, out.to("cuda:1")), "y"),
+        ):
+            with pytest.raises(
+                farwarp.InvalidArgumentError,
+                match=f"{name} is on DLPack device .2, 1.; allowed: .2, 0., that of the world",
+            ):
                 gemm(*wrong[:2], out=wrong[2])
         torch.cuda.synchronize(0)
         assert not out.any() and (gemm(x, w) == 64).all()
@@ -148,7 +161,8 @@ def test_exit_while_a_peer_is_awaited():
         import farwarp, sys, torch
         def body(world):
             product = farwarp.GemmAllReduce(world, 8, 16, 128, path="own")
-            x, w = (torch.ones(rows, 64, dtype=torch.bfloat16, device="cpu" if world.emulated else f"cuda:{world.device}") for rows in (8, 16))
+            device = "cpu" if world.emulated else f"cuda:{world.device}"
+            x, w = (torch.ones(rows, 64, dtype=torch.bfloat16, device=device) for rows in (8, 16))
             product(x, w)
             if world.rank == 0:
                 sys.exit("leaving")

@@ -1,7 +1,8 @@
 """torch.library operators and farwarp.symm_mem on GPUs. Skipped where there is no GPU with kernels."""
 
-import farwarp
 import pytest
+
+import farwarp
 from processes import MLP, SYMM_MEM, SYMM_MEM_END, outputs
 
 torch = pytest.importorskip("torch")
@@ -12,7 +13,9 @@ from op_cases import CASES, OPS, check, gemm, integers, moe, numbers  # noqa: E4
 GPUS = farwarp.device_count("cuda")
 pytestmark = [
     pytest.mark.seconds(600),
-    pytest.mark.skipif(GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"),
+    pytest.mark.skipif(
+        GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"
+    ),
 ]
 two = pytest.mark.skipif(GPUS < 2, reason="needs two GPUs")
 
@@ -82,7 +85,9 @@ def test_wrong_tensors_are_refused(world):
         OPS.gemm(name, x.float(), w, bias)
     with pytest.raises(farwarp.InvalidArgumentError, match="y has shape"):
         OPS.gemm(name, x, w, bias, out=x)
-    with pytest.raises(farwarp.InvalidArgumentError, match="x is on DLPack device .1, 0.; allowed: .2, 0., that of the world"):
+    with pytest.raises(
+        farwarp.InvalidArgumentError, match="x is on DLPack device .1, 0.; allowed: .2, 0., that of the world"
+    ):
         OPS.gemm(name, x.cpu(), w.cpu(), bias.cpu())
     operator.close()
     with pytest.raises(farwarp.MisuseError, match=f"op is '{name}', a Gemm that is closed"):
@@ -92,8 +97,13 @@ def test_wrong_tensors_are_refused(world):
 def test_attention_with_counts_on_the_device(world):
     """Ragged and paged prefill, replayed from a graph with other counts, against plain torch in fp32."""
     heads, kv_heads, dim, page, pages, most = 4, 2, 128, 16, 40, 300
-    attention = farwarp.Attention(world, 2, heads, kv_heads, dim, 64, most, causal=True, total_queries=100, page_size=page, pages=pages)
-    q, k, v = numbers(100, heads, dim).cuda(), *(numbers(pages, page, kv_heads, dim, seed=seed).cuda() for seed in (1, 2))
+    attention = farwarp.Attention(
+        world, 2, heads, kv_heads, dim, 64, most, causal=True, total_queries=100, page_size=page, pages=pages
+    )
+    q, k, v = (
+        numbers(100, heads, dim).cuda(),
+        *(numbers(pages, page, kv_heads, dim, seed=seed).cuda() for seed in (1, 2)),
+    )
     table = torch.randperm(pages, generator=torch.Generator().manual_seed(3))[:38].reshape(2, 19).int().cuda()
     starts, counts = integers(0, 64, 100).cuda(), integers(300, 100).cuda()
     attention(q, k, v, query_starts=starts, key_counts=counts, block_table=table)
@@ -108,7 +118,9 @@ def test_attention_with_counts_on_the_device(world):
         world.synchronize()
         for i in range(2):
             mine = slice(starts[i].item(), starts[i + 1].item())
-            keys, values = (cache[table[i].long()].flatten(0, 1)[: lengths[i]].float().repeat_interleave(2, 1) for cache in (k, v))
+            keys, values = (
+                cache[table[i].long()].flatten(0, 1)[: lengths[i]].float().repeat_interleave(2, 1) for cache in (k, v)
+            )
             scores = torch.einsum("qhd,khd->hqk", q[mine].float(), keys) * dim**-0.5
             place = torch.arange(sizes[i], device="cuda")[:, None] + lengths[i] - sizes[i]
             scores.masked_fill_(torch.arange(lengths[i], device="cuda") > place, float("-inf"))
@@ -131,7 +143,8 @@ wh = part(numbers(32, 64, seed=6), 1)
 
 def step():
     y = symm_mem.fused_all_gather_matmul(shard, [w.t()], 0, name, return_A=False)[1][0]
-    return y, symm_mem.fused_matmul_reduce_scatter(half, wh.t(), "sum", 0, name), symm_mem.one_shot_all_reduce(x, "sum", name)
+    scattered = symm_mem.fused_matmul_reduce_scatter(half, wh.t(), "sum", 0, name)
+    return y, scattered, symm_mem.one_shot_all_reduce(x, "sum", name)
 
 wanted = [tensor.clone() for tensor in step()]
 torch.cuda.synchronize()

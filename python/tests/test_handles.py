@@ -8,9 +8,10 @@ import pickle
 import re
 import threading
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from farwarp import _c
 from test_world import script
 
@@ -222,7 +223,11 @@ def test_outputs_over_inputs():
             ("out", "v", lambda: attention(q, k, v, out=v)),
             ("y", "x", lambda: gather(x, w, out=x)),
             ("all_x", "x", lambda: gather(x, w, all_x=x)),
-            ("recv_x", "x", lambda: moe.dispatch(rows, indices, world.zeros((8, 1), "float32"), out=received._replace(recv_x=rows))),
+            (
+                "recv_x",
+                "x",
+                lambda: moe.dispatch(rows, indices, world.zeros((8, 1), "float32"), out=received._replace(recv_x=rows)),
+            ),
             ("out", "x", lambda: moe.fused(rows, indices, world.zeros((8, 1), "float32"), out=rows)),
         ):
             with pytest.raises(farwarp.InvalidArgumentError, match=f"^{result} overlaps {other}: it begins 0 bytes"):

@@ -2,10 +2,10 @@
 
 import re
 
-import farwarp
 import numpy as np
 import pytest
 
+import farwarp
 from farwarp import dtypes
 
 M, N, K = 8, 16, 64
@@ -92,7 +92,6 @@ def test_empty_and_zero_dimensional():
     assert alone(body) == 2.5
 
 
-
 class Broken:
     def __array__(self, *_args, **_options):
         raise ZeroDivisionError("no numbers")
@@ -151,7 +150,10 @@ def test_forms_that_are_refused(form):
 )
 def test_numbers_that_do_not_fit(values, dtype):
     def body(world):
-        with pytest.raises(farwarp.InvalidArgumentError, match="^values has .* numbers that .* has not; allowed: whole numbers in its range"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError,
+            match="^values has .* numbers that .* has not; allowed: whole numbers in its range",
+        ):
             world.asarray(values, dtype)
 
     alone(body)
@@ -173,12 +175,20 @@ def test_operators_take_the_other_byte_order():
         gemm = farwarp.Gemm(world, M, N, K, bias=True, dtype="float16")
         swap = [array.astype(">f2") for array in (x, w, bias)]
         moe = farwarp.MoeAllToAll(world, 4, 2, 128, 8, dtype="float16")
-        rows, indices, weights = np.ones((3, 128), np.float16), np.array([[0, 1], [2, 3], [1, -1]], np.int32), np.ones((3, 2), np.float32)
+        rows, indices, weights = (
+            np.ones((3, 128), np.float16),
+            np.array([[0, 1], [2, 3], [1, -1]], np.int32),
+            np.ones((3, 2), np.float32),
+        )
         plain = moe.fused(rows, indices, weights).numpy()
         turned = moe.fused(rows.astype(">f2"), indices.astype(">i4"), weights.astype(">f4")).numpy()
         np.testing.assert_array_equal(plain, turned)
         assert (plain[0] == 2).all() and (plain[2] == 1).all()
-        return gemm(x, w, bias).numpy(), gemm(*swap).numpy(), gemm(unaligned(x), w.view(np.matrix), read_only(bias)).numpy()
+        return (
+            gemm(x, w, bias).numpy(),
+            gemm(*swap).numpy(),
+            gemm(unaligned(x), w.view(np.matrix), read_only(bias)).numpy(),
+        )
 
     plain, turned, other = alone(body)
     np.testing.assert_array_equal(plain, turned)

@@ -4,9 +4,10 @@ import gc
 import os
 import resource
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from leaks import cycles, held
 from test_world import script
 
@@ -62,7 +63,9 @@ def test_all_operators_leave_nothing():
 @pytest.mark.not_sanitized("keeps memory that is freed")
 def test_worlds_are_created_and_closed_without_growth():
     def one():
-        farwarp.run(lambda world: farwarp.Gemm(world, 8, 16, 64, dtype="float16")(X, W).numpy(), ranks=2, heap_bytes=1 << 20)
+        farwarp.run(
+            lambda world: farwarp.Gemm(world, 8, 16, 64, dtype="float16")(X, W).numpy(), ranks=2, heap_bytes=1 << 20
+        )
 
     def files():
         return len(os.listdir("/proc/self/fd"))

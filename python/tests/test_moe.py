@@ -1,9 +1,10 @@
 """The MoE all-to-all, with numbers so small that every sum is exact."""
 
-import farwarp
 import ml_dtypes  # noqa: F401  NumPy then knows its types
 import numpy as np
 import pytest
+
+import farwarp
 
 RANKS, EXPERTS, TOP_K, HIDDEN, MOST = 4, 8, 2, 128, 8
 FP8 = {"emu_sm90": "float8_e4m3fn", "emu_gfx942": "float8_e4m3fnuz"}
@@ -14,7 +15,9 @@ def routing(rank, index_type="int32"):
     rng = np.random.default_rng(rank)
     tokens = TOKENS[rank]
     x = rng.integers(-2, 3, (tokens, HIDDEN)).astype(np.float32)
-    indices = np.array([rng.choice(EXPERTS, TOP_K, replace=False) for _ in range(tokens)], index_type).reshape(tokens, TOP_K)
+    indices = np.array([rng.choice(EXPERTS, TOP_K, replace=False) for _ in range(tokens)], index_type).reshape(
+        tokens, TOP_K
+    )
     if tokens:
         indices[0, 0] = -1
     weights = rng.choice([0.5, 1, 2], (tokens, TOP_K)).astype(np.float32)
@@ -49,7 +52,9 @@ def received_by(rank):
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
 @pytest.mark.parametrize("index_type", ("int32", "int64"))
 @pytest.mark.parametrize(
-    "options", ({}, {"masked": True}, {"row_alignment": 8}, {"fp8_dispatch": True}), ids=lambda options: "_".join(options) or "plain"
+    "options",
+    ({}, {"masked": True}, {"row_alignment": 8}, {"fp8_dispatch": True}),
+    ids=lambda options: "_".join(options) or "plain",
 )
 def test_moe(target, index_type, options):
     def layer(world):
@@ -61,7 +66,10 @@ def test_moe(target, index_type, options):
             received = moe.dispatch(x, indices, weights)
             rows, counts, offsets, origins = (tensor.numpy() for tensor in received[:4])
             if moe.fp8_dispatch:
-                rows = rows.view(FP8[target]).astype(np.float32) * np.repeat(received.scales.numpy(), 128, axis=1)[:, :HIDDEN]
+                rows = (
+                    rows.view(FP8[target]).astype(np.float32)
+                    * np.repeat(received.scales.numpy(), 128, axis=1)[:, :HIDDEN]
+                )
             assert rows.shape == (moe.recv_rows, HIDDEN)
             y = np.zeros(rows.shape)
             for local, (number, wanted) in enumerate(received_by(world.rank).items()):
@@ -71,7 +79,9 @@ def test_moe(target, index_type, options):
                     assert first % 8 == 0
                 for i, (origin, row) in enumerate(wanted):
                     assert origins[first + i] == origin
-                    np.testing.assert_allclose(rows[first + i].astype(np.float64), row, atol=0.07 if moe.fp8_dispatch else 0)
+                    np.testing.assert_allclose(
+                        rows[first + i].astype(np.float64), row, atol=0.07 if moe.fp8_dispatch else 0
+                    )
                     y[first + i] = expert(number, row)
             out = moe.combine(world.asarray(y, "bfloat16"))
             np.testing.assert_array_equal(out.numpy().astype(np.float64), expected(world.rank))
@@ -113,7 +123,9 @@ def test_too_many_rows():
 
 
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
-@pytest.mark.parametrize("options", ({}, {"masked": True}, {"masked": True, "fp8_dispatch": True}, {"row_alignment": 8}), ids=str)
+@pytest.mark.parametrize(
+    "options", ({}, {"masked": True}, {"masked": True, "fp8_dispatch": True}, {"row_alignment": 8}), ids=str
+)
 def test_one_expert_in_several_slots(target, options):
     """All entries of all ranks are one expert: the default room is that of the worst case."""
     top_k, most = 3, 5
@@ -130,7 +142,9 @@ def test_one_expert_in_several_slots(target, options):
             first = received.offsets.numpy()[1]
             origins = received.origins.numpy()[first : first + rows]
             slots = range(1 if options.get("masked") else top_k)
-            assert origins.tolist() == [s << 48 | t << 16 | slot for s in range(RANKS) for t in range(most) for slot in slots]
+            assert origins.tolist() == [
+                s << 48 | t << 16 | slot for s in range(RANKS) for t in range(most) for slot in slots
+            ]
         y = np.zeros((moe.recv_rows, HIDDEN), np.float32)
         for row, origin in enumerate(received.origins.numpy()):
             if origin >= 0:
@@ -144,7 +158,9 @@ def test_one_expert_in_several_slots(target, options):
     assert farwarp.run(layer, ranks=RANKS, target=target) == [True] * RANKS
 
 
-@pytest.mark.parametrize("index_type, wrong", (("int32", EXPERTS), ("int64", EXPERTS), ("int64", 2**32 + 1), ("int64", -(2**32) - 1)))
+@pytest.mark.parametrize(
+    "index_type, wrong", (("int32", EXPERTS), ("int64", EXPERTS), ("int64", 2**32 + 1), ("int64", -(2**32) - 1))
+)
 def test_expert_that_does_not_exist(index_type, wrong):
     """Also one whose lower 32 bits are an expert, or -1."""
 
@@ -180,7 +196,9 @@ def padded(array):
 
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
 @pytest.mark.parametrize("counted", (False, True))
-@pytest.mark.parametrize("options", ({}, {"mode": "words"}, {"mode": "bulk", "segments": 1, "send_only_blocks": -1}), ids=str)
+@pytest.mark.parametrize(
+    "options", ({}, {"mode": "words"}, {"mode": "bulk", "segments": 1, "send_only_blocks": -1}), ids=str
+)
 def test_halves_and_counts(target, counted, options):
     """All orders that are allowed: halves, whole calls, and one of each."""
 
@@ -226,7 +244,9 @@ def test_fused(target, counted):
         owners, valid = indices * RANKS // EXPERTS, weights * (indices >= 0)
         by_rank = (valid * (1 + owners)).sum(1, keepdims=True) * x
         tables = np.array([[number % 3 + 1, number] for number in range(EXPERTS)], np.float32)
-        by_table = (valid[:, :, None] * (tables[indices, 0][:, :, None] * x[:, None] + tables[indices, 1][:, :, None])).sum(1)
+        by_table = (
+            valid[:, :, None] * (tables[indices, 0][:, :, None] * x[:, None] + tables[indices, 1][:, :, None])
+        ).sum(1)
         tokens, extra = len(x), {}
         if counted:
             x, indices, weights = padded(x), padded(indices), padded(weights)
@@ -273,7 +293,11 @@ def test_order_of_halves():
             with pytest.raises(farwarp.MisuseError):
                 call()
         moe.dispatch_send(x, indices, weights)
-        for call in (lambda: moe.dispatch(x, indices, weights), lambda: moe.combine(y), lambda: moe.fused(x, indices, weights)):
+        for call in (
+            lambda: moe.dispatch(x, indices, weights),
+            lambda: moe.combine(y),
+            lambda: moe.fused(x, indices, weights),
+        ):
             with pytest.raises(farwarp.MisuseError):
                 call()
         moe.combine(moe.dispatch_recv().recv_x)

@@ -1,9 +1,10 @@
 """Options of the MoE all-to-all: the layout of rows, weights at combine, scales by column. Every sum is exact."""
 
-import farwarp
 import ml_dtypes  # noqa: F401  NumPy then knows its types
 import numpy as np
 import pytest
+
+import farwarp
 from test_moe import EXPERTS, FP8, HIDDEN, MOST, RANKS, TOP_K, expected, expert, received_by, routing
 
 TARGETS = ("emu_sm90", "emu_gfx942")
@@ -88,7 +89,9 @@ def test_weights_at_combine(target, masked, halves):
                 out = moe.combine_recv()
             else:
                 y = outputs(world, moe, moe.dispatch(x, indices))
-                with pytest.raises(farwarp.InvalidArgumentError, match="^weights is None; allowed: a tensor, with weights_at_combine$"):
+                with pytest.raises(
+                    farwarp.InvalidArgumentError, match="^weights is None; allowed: a tensor, with weights_at_combine$"
+                ):
                     moe.combine(y)
                 out = moe.combine(y, weights)
             np.testing.assert_array_equal(out.numpy().astype(np.float64), expected(world.rank))
@@ -121,7 +124,9 @@ def test_scales_by_column(target):
             np.testing.assert_array_equal(by_row, by_column)
         return sum(map(len, found[0]))
 
-    assert sum(farwarp.run(layer, ranks=RANKS, target=target)) == sum((routing(rank)[1] >= 0).sum() for rank in range(RANKS))
+    assert sum(farwarp.run(layer, ranks=RANKS, target=target)) == sum(
+        (routing(rank)[1] >= 0).sum() for rank in range(RANKS)
+    )
 
 
 def test_what_is_refused():
@@ -165,7 +170,9 @@ def test_torch_ops_refuse_them():
 
     def body(world):
         for options in ({"rows": True}, {"weights_at_combine": True}):
-            with pytest.raises(farwarp.InvalidArgumentError, match="^operator is a MoeAllToAll with rows or weights_at_combine"):
+            with pytest.raises(
+                farwarp.InvalidArgumentError, match="^operator is a MoeAllToAll with rows or weights_at_combine"
+            ):
                 torch_ops.register(farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options))
 
     farwarp.run(body, ranks=1)

@@ -1,14 +1,16 @@
-"""Numbers, durations, streams and flags that are not what a door takes: refused under the caller's name, none converted
-silently."""
+"""Numbers, durations, streams and flags that are not what a door takes.
+
+They are refused under the caller's name, none is converted silently.
+"""
 
 import re
 import threading
 import time
 
-import farwarp
 import numpy as np
 import pytest
 
+import farwarp
 from farwarp import arguments
 
 X, W = np.ones((8, 64), np.float16), np.ones((16, 64), np.float16)
@@ -201,7 +203,11 @@ def test_choices_and_devices():
         for path in (np.array(["own", "best"]), ["own"], None, 0):
             with refused(f"path is {arguments.shown(path)}; allowed: own, unfused, best"):
                 farwarp.GemmAllReduce(world, 8, 16, 64, path=path)
-        for kind, arguments_of in ((farwarp.Gemm, (8, 16, 64)), (farwarp.AllReduce, (64,)), (farwarp.MoeAllToAll, (4, 2, 128, 8))):
+        for kind, arguments_of in (
+            (farwarp.Gemm, (8, 16, 64)),
+            (farwarp.AllReduce, (64,)),
+            (farwarp.MoeAllToAll, (4, 2, 128, 8)),
+        ):
             with refused("world is a NoneType; allowed: a farwarp.World"):
                 kind(None, *arguments_of)
 
@@ -277,7 +283,9 @@ def test_a_run_in_run_that_does_not_end():
         if world.rank == 0:
             return farwarp.run(lambda _: end.wait(60), ranks=1)
         time.sleep(0.3)
-        with pytest.raises(farwarp.MisuseError, match="another rank's run\\(\\) has not ended within 0.2 s; allowed: one at a time"):
+        with pytest.raises(
+            farwarp.MisuseError, match="another rank's run\\(\\) has not ended within 0.2 s; allowed: one at a time"
+        ):
             farwarp.run(lambda _: None, ranks=1, deadline=0.2)
         end.set()
 
@@ -289,7 +297,9 @@ def test_runs_of_several_threads():
         return farwarp.GemmAllReduce(world, 8, 16, 64 * world.size, dtype="float16")(X, W).numpy()
 
     found = []
-    threads = [threading.Thread(target=lambda: found.append(farwarp.run(body, ranks=4, deadline=60.0))) for _ in range(3)]
+    threads = [
+        threading.Thread(target=lambda: found.append(farwarp.run(body, ranks=4, deadline=60.0))) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -303,7 +313,9 @@ def test_a_run_of_another_thread_that_does_not_end():
     other = threading.Thread(target=lambda: farwarp.run(lambda _: (begun.set(), end.wait(60)), ranks=1))
     other.start()
     begun.wait(60)
-    with pytest.raises(farwarp.MisuseError, match="another thread's run\\(\\) has not ended within 0.2 s; allowed: one at a time"):
+    with pytest.raises(
+        farwarp.MisuseError, match="another thread's run\\(\\) has not ended within 0.2 s; allowed: one at a time"
+    ):
         farwarp.run(lambda _: None, ranks=1, deadline=0.2)
     end.set()
     other.join()

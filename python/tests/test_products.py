@@ -1,8 +1,9 @@
 """gemm and the products of tensor parallelism against float64."""
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from oracle import assert_rounded, f64, random
 
 TARGETS = ("emu_sm90", "emu_gfx942")

@@ -8,16 +8,21 @@ import re
 import subprocess
 import sys
 
-import farwarp
 import pytest
+
+import farwarp
 from farwarp import __main__ as program
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-EXAMPLES = sorted(path for path in (ROOT / "examples/python").glob("*.py") if path.name != "ranks.py")  # which starts them
+EXAMPLES = sorted(
+    path for path in (ROOT / "examples/python").glob("*.py") if path.name != "ranks.py"
+)  # which starts them
 
 
 def run(*command):
-    done = subprocess.run([sys.executable, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=100
+    )
     return done.returncode, done.stdout
 
 
@@ -73,7 +78,9 @@ def test_public_names():
             function = getattr(value, "__func__", value)
             if inspect.isfunction(function) and (not member.startswith("_") or member in ("__init__", "__call__")):
                 untyped = [
-                    p for p in inspect.signature(function).parameters.values() if p.annotation is p.empty and p.name not in ("self", "cls")
+                    p
+                    for p in inspect.signature(function).parameters.values()
+                    if p.annotation is p.empty and p.name not in ("self", "cls")
                 ]
                 assert not untyped and "return" in function.__annotations__, f"{name}.{member}"
                 assert value.__doc__ or member == "__init__" or isinstance(value, property), f"{name}.{member}"
@@ -81,5 +88,7 @@ def test_public_names():
 
 def test_torch_is_not_imported():
     assert run(
-        "-c", "import farwarp, sys; farwarp.run(lambda world: world.zeros((2,), 'int32').numpy(), ranks=2); print('torch' in sys.modules)"
+        "-c",
+        "import farwarp, sys; farwarp.run(lambda world: world.zeros((2,), 'int32').numpy(), ranks=2); "
+        "print('torch' in sys.modules)",
     ) == (0, "False\n")

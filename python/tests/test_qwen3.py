@@ -7,9 +7,10 @@ import re
 import shutil
 import warnings
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 import qwen3_model
 
 TARGET = {"target": "emu_sm90", "max_sms": 2}
@@ -34,7 +35,9 @@ def assert_best(prompt, answer):
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
 @pytest.mark.parametrize("prefill_tokens", (0, 16))
 def test_generate(folder, target, prefill_tokens):
-    with farwarp.Qwen3.from_pretrained(folder, target=target, max_sms=2, sequences=3, positions=16, prefill_tokens=prefill_tokens) as model:
+    with farwarp.Qwen3.from_pretrained(
+        folder, target=target, max_sms=2, sequences=3, positions=16, prefill_tokens=prefill_tokens
+    ) as model:
         answers = model.generate(PROMPTS, max_tokens=4)
         for prompt, answer in zip(PROMPTS, answers):
             assert len(answer) == 4
@@ -61,7 +64,9 @@ def test_end_tokens(folder, tmp_path):
         for given in ([], ()):
             assert model.generate(PROMPTS[0], max_tokens=12, end_token=given) == free
         for wrong in ([40], [-1], -1, 40, 1.5, [1.5], "3", range(9), 2**70):
-            with pytest.raises(farwarp.InvalidArgumentError, match=r"end_token is .*; allowed: None, or up to 8 tokens of 0 to 39"):
+            with pytest.raises(
+                farwarp.InvalidArgumentError, match=r"end_token is .*; allowed: None, or up to 8 tokens of 0 to 39"
+            ):
                 model.generate(PROMPTS[0], end_token=wrong)
     (own / "generation_config.json").write_text(
         json.dumps({"eos_token_id": ends, "do_sample": True, "temperature": 0.5, "top_k": 20, "top_p": 0.25})
@@ -75,7 +80,9 @@ def test_end_tokens(folder, tmp_path):
             warnings.simplefilter("error")
             assert model.generate(PROMPTS[0], max_tokens=12, temperature=0, end_token=()) == free
     (own / "generation_config.json").write_text(json.dumps({"repetition_penalty": 1.05}))
-    with pytest.raises(farwarp.InvalidArgumentError, match=r"generation_config.json: repetition_penalty is 1.05; allowed: 1"):
+    with pytest.raises(
+        farwarp.InvalidArgumentError, match=r"generation_config.json: repetition_penalty is 1.05; allowed: 1"
+    ):
         farwarp.Qwen3.from_pretrained(own, **options)
 
 
@@ -98,7 +105,7 @@ def test_files_that_are_no_files(folder, tmp_path):
             pytest.importorskip("transformers")
         with pytest.raises(farwarp.InvalidArgumentError, match=f"{name}:? .*{kind}"):
             with farwarp.Qwen3.from_pretrained(own, positions=16, **TARGET) as model:
-                model.tokenizer
+                _ = model.tokenizer
 
 
 @pytest.mark.parametrize("vectors", ("packets", "streamed"))
@@ -109,7 +116,11 @@ def test_vectors_and_splits_are_the_callers(folder, vectors):
 
 
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
-@pytest.mark.parametrize("far, options", ((3, {}), (150, {"splits": 1}), (150, {"splits": 2}), (150, {"vectors": "streamed", "splits": 1})), ids=str)
+@pytest.mark.parametrize(
+    "far, options",
+    ((3, {}), (150, {"splits": 1}), (150, {"splits": 2}), (150, {"vectors": "streamed", "splits": 1})),
+    ids=str,
+)
 def test_large_logits(tmp_path, target, far, options):
     """Exponents are of scores' differences: of scaled scores they would be 0 or 2 here, not log2(e)."""
     qwen3_model.save(tmp_path, qwen3_model.large_logits(below=2, far=3), rope_theta=1e12)
@@ -141,7 +152,9 @@ def test_tokens_come_as_they_are_decoded():
         next(tokens)
         assert launches == [4]
         tokens.close()
-        assert len(model.generate([5, 6], max_tokens=9, tokens_per_launch=4)) == 9  # another sequence after one that was left
+        assert (
+            len(model.generate([5, 6], max_tokens=9, tokens_per_launch=4)) == 9
+        )  # another sequence after one that was left
         assert launches == [4, 4, 4, 2]
 
 
@@ -171,7 +184,10 @@ def test_seeds_wrap_around():
     (
         ({"prompts": [40]}, "prompt[0] is 40; allowed: 0 to 39"),
         ({"prompts": []}, "prompt 0 has 0 tokens and max_tokens is 4; allowed: a token at least"),
-        ({"prompts": [1] * 30}, "prompt 0 has 30 tokens and max_tokens is 4; allowed: a token at least, and together 33"),
+        (
+            {"prompts": [1] * 30},
+            "prompt 0 has 30 tokens and max_tokens is 4; allowed: a token at least, and together 33",
+        ),
         ({"prompts": [[1], [2]]}, "prompts are 2; allowed: 1 to 1, sequences"),
         ({"prompts": [1], "max_tokens": 0}, "max_tokens is 0; allowed: 1 or more"),
         ({"prompts": [1], "max_tokens": 2.5}, "max_tokens is 2.5; allowed: a whole number"),
@@ -230,7 +246,9 @@ def test_text(folder):
         pieces = list(model.stream("bc", max_tokens=4))
         assert "".join(pieces) == Letters().decode(ids, True) and len(pieces) == 2
     with farwarp.Qwen3.random("nano", positions=32, **TARGET) as model:
-        with pytest.raises(farwarp.UnavailableError, match="random:nano has no tokenizer; allowed: prompts of token ids"):
+        with pytest.raises(
+            farwarp.UnavailableError, match="random:nano has no tokenizer; allowed: prompts of token ids"
+        ):
             model.generate("bc")
 
 
@@ -279,7 +297,9 @@ def test_text_by_transformers(tmp_path):
             }
         )
     )
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w39"}))
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "w39"})
+    )
     with farwarp.Qwen3.from_pretrained(tmp_path, positions=16, **TARGET) as model:
         ids = model.generate([3, 1, 4], max_tokens=4)
         assert 39 not in ids

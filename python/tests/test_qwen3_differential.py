@@ -1,10 +1,11 @@
-"""A few cases of tools/qwen3_differential.py, which runs hundreds: the program's tokens beside those of transformers."""
+"""A few cases of tools/qwen3_differential.py, which runs hundreds: tokens beside those of transformers."""
 
 import importlib.util
 import os
 import pathlib
 
 import pytest
+
 from farwarp import __main__ as program
 
 TOOL = pathlib.Path(__file__).parents[2] / "tools" / "qwen3_differential.py"

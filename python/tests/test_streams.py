@@ -3,8 +3,9 @@
 import gc
 import itertools
 
-import farwarp
 import pytest
+
+import farwarp
 
 TARGET = {"target": "emu_sm90", "max_sms": 2}
 PROMPTS = [[3, 1], [1, 5, 9], [7], [2]]
@@ -29,7 +30,10 @@ def test_zip(model, alone, launches):
         return zip(*(model.stream(prompt, MOST, tokens_per_launch=most) for prompt, most in zip(PROMPTS, launches)))
 
     if model.sequences == 1:
-        with pytest.raises(farwarp.MisuseError, match="prompts are 1; allowed: up to 0, because open streams have the others of 1 sequences"):
+        with pytest.raises(
+            farwarp.MisuseError,
+            match="prompts are 1; allowed: up to 0, because open streams have the others of 1 sequences",
+        ):
             streams()
         assert model.generate(PROMPTS[1], MOST) == alone[1]  # nothing of it is left
     else:
@@ -73,7 +77,8 @@ def test_ends_and_seeds_are_each_streams_own(model):
         pytest.skip("one sequence")
 
     def options(number):
-        return dict(max_tokens=10, temperature=2.0, top_k=16, seed=5 + number, end_token=(30, 31)[number])
+        end = (30, 31)[number]
+        return {"max_tokens": 10, "temperature": 2.0, "top_k": 16, "seed": 5 + number, "end_token": end}
 
     alone = [model.generate(PROMPTS[i], **options(i)) for i in range(2)]
     for i in range(2):
@@ -119,7 +124,9 @@ def test_a_stream_that_is_left_gives_its_sequence_back(model, alone):
                 for token in stream:
                     token / 0
 
-    for leave in (closed, never_asked, dropped, loop_broken_off, consumer_raises) if model.sequences == 2 else (closed, dropped):
+    for leave in (
+        (closed, never_asked, dropped, loop_broken_off, consumer_raises) if model.sequences == 2 else (closed, dropped)
+    ):
         leave()
         gc.collect()
         assert model.generate(PROMPTS[: model.sequences], MOST) == alone[: model.sequences], leave
@@ -139,7 +146,9 @@ def test_a_launch_that_fails_ends_all_streams(model, alone, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             list(streams[-1])
     for stream in streams[:-1]:
-        with pytest.raises(farwarp.MisuseError, match="the stream has lost its sequences: a launch failed with KeyboardInterrupt"):
+        with pytest.raises(
+            farwarp.MisuseError, match="the stream has lost its sequences: a launch failed with KeyboardInterrupt"
+        ):
             list(stream)
     assert [list(stream) for stream in streams] == [[]] * len(streams)
     assert model.generate(PROMPTS[: model.sequences], MOST) == alone[: model.sequences]
@@ -162,7 +171,10 @@ def test_recovery_and_close_end_streams():
         stream = model.stream(PROMPTS[0], MOST, tokens_per_launch=2)
         assert next(stream) == answer[0]
         model.world.recover()
-        with pytest.raises(farwarp.MisuseError, match=r"has lost its sequences: World.recover\(\) has ended them; allowed: a new stream"):
+        with pytest.raises(
+            farwarp.MisuseError,
+            match=r"has lost its sequences: World.recover\(\) has ended them; allowed: a new stream",
+        ):
             list(stream)
         assert model.generate(PROMPTS[0], MOST) == answer
         stream = model.stream(PROMPTS[0], MOST)

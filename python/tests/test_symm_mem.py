@@ -1,7 +1,8 @@
 """farwarp.symm_mem on the emulator against plain torch. On GPUs: test_gpu_ops.py."""
 
-import farwarp
 import pytest
+
+import farwarp
 from processes import SYMM_MEM, SYMM_MEM_END, outputs
 
 torch = pytest.importorskip("torch")
@@ -59,24 +60,46 @@ def test_what_is_refused(group):
     A, w, x = numbers(8, 64), numbers(16, 64), numbers(4, 32)
     gather, scatter = symm_mem.fused_all_gather_matmul, symm_mem.fused_matmul_reduce_scatter
     for call, message in (
-        (lambda: gather(A, [w.t().contiguous()], 0, group), r"Bs\[0\] has strides \(16, 1\) for shape \(64, 16\); allowed: \(1, 64\)"),
+        (
+            lambda: gather(A, [w.t().contiguous()], 0, group),
+            r"Bs\[0\] has strides \(16, 1\) for shape \(64, 16\); allowed: \(1, 64\)",
+        ),
         (lambda: gather(A, [w.t(), w], 0, group), r"Bs\[1\] has shape \(16, 64\); allowed: \[64, N\]"),
         (lambda: gather(A, [], 0, group), "Bs is empty; allowed: one matrix or more"),
-        (lambda: gather(A, [w.t()], 1, group), r"gather_dim is 1 for A of shape \(8, 64\); allowed: the first dimension that is not 1"),
+        (
+            lambda: gather(A, [w.t()], 1, group),
+            r"gather_dim is 1 for A of shape \(8, 64\); allowed: the first dimension that is not 1",
+        ),
         (lambda: gather(A.view(2, 4, 64), [w.t()], 1, group), r"gather_dim is 1 for A of shape \(2, 4, 64\)"),
         (
             lambda: gather(A.float(), [w.float().t()], 0, group),
-            r"^A_shard has shape \(8, 64\), Bs has shape \[\(64, 16\)\]: rank \d: dtype is float32; allowed: bfloat16, float16",
+            r"^A_shard has shape \(8, 64\), Bs has shape \[\(64, 16\)\]: "
+            r"rank \d: dtype is float32; allowed: bfloat16, float16",
         ),
-        (lambda: scatter(A[:, :60].contiguous(), w[:, :60].contiguous().t(), "sum", 0, group), r"^A has shape \(8, 60\), B has shape \(60, 16\): "),
-        (lambda: symm_mem.two_shot_all_reduce_(torch.empty(2**28 + 1), "sum", group), "input has 268435457 elements of float32; allowed: up to 268435456"),
-        (lambda: gather(A.t(), [w.t()], 0, group), r"A has strides \(1, 64\) for shape \(64, 8\); allowed: a contiguous tensor"),
+        (
+            lambda: scatter(A[:, :60].contiguous(), w[:, :60].contiguous().t(), "sum", 0, group),
+            r"^A has shape \(8, 60\), B has shape \(60, 16\): ",
+        ),
+        (
+            lambda: symm_mem.two_shot_all_reduce_(torch.empty(2**28 + 1), "sum", group),
+            "input has 268435457 elements of float32; allowed: up to 268435456",
+        ),
+        (
+            lambda: gather(A.t(), [w.t()], 0, group),
+            r"A has strides \(1, 64\) for shape \(64, 8\); allowed: a contiguous tensor",
+        ),
         (lambda: scatter(A, w.t(), "avg", 0, group), "reduce_op is 'avg'; allowed: sum"),
         (lambda: scatter(A, w.t(), "sum", 2, group), "scatter_dim is 2 for A of shape"),
         (lambda: symm_mem.one_shot_all_reduce(x, "max", group), "reduce_op is 'max'; allowed: sum"),
-        (lambda: symm_mem.two_shot_all_reduce_(x.int(), "sum", group), "dtype is int32; allowed: bfloat16, float16, float32"),
+        (
+            lambda: symm_mem.two_shot_all_reduce_(x.int(), "sum", group),
+            "dtype is int32; allowed: bfloat16, float16, float32",
+        ),
         (lambda: symm_mem.one_shot_all_reduce_out(x, "sum", group, torch.empty(2, 2)), r"out has shape \(2, 2\)"),
-        (lambda: symm_mem.one_shot_all_reduce(x, "sum", "nobody"), "group_name is 'nobody' .*; allowed: the group_name of a ProcessGroup"),
+        (
+            lambda: symm_mem.one_shot_all_reduce(x, "sum", "nobody"),
+            "group_name is 'nobody' .*; allowed: the group_name of a ProcessGroup",
+        ),
         (
             lambda: symm_mem.enable_symm_mem_for_group("other", world=1, heap_bytes=2),
             "world is given, and heap_bytes; allowed: one of them",
@@ -86,8 +109,11 @@ def test_what_is_refused(group):
             call()
     with pytest.raises(farwarp.MisuseError, match="group_name is 'alone', which has a World"):
         symm_mem.enable_symm_mem_for_group(group)
-    with pytest.raises(AttributeError, match="has no fused_scaled_matmul_reduce_scatter: farwarp has no products of fp8; allowed: close, "):
-        symm_mem.fused_scaled_matmul_reduce_scatter
+    with pytest.raises(
+        AttributeError,
+        match="has no fused_scaled_matmul_reduce_scatter: farwarp has no products of fp8; allowed: close, ",
+    ):
+        _ = symm_mem.fused_scaled_matmul_reduce_scatter
     assert not hasattr(symm_mem, "multimem_all_reduce_") and not hasattr(symm_mem, "anything")
 
 
@@ -123,7 +149,10 @@ def test_a_heap_without_room_for_all():
         assert [key[1][0] for key in kept][-1] == 1 << 20 and len(kept) < 3
         with pytest.raises(farwarp.OutOfMemoryError):
             symm_mem.one_shot_all_reduce(numbers(1 << 23), "sum", name)
-        with pytest.raises(farwarp.InvalidArgumentError, match="input has 8912896 elements of bfloat16; allowed: up to 8388608 for one_shot"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError,
+            match="input has 8912896 elements of bfloat16; allowed: up to 8388608 for one_shot",
+        ):
             symm_mem.one_shot_all_reduce(numbers(17 << 19), "sum", name)  # 17 MiB
         symm_mem.close(name)
 

@@ -3,9 +3,10 @@
 import contextlib
 import types
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from farwarp import _c, call
 from farwarp.call import Parameter
 from oracle import assert_rounded, f64
@@ -20,7 +21,9 @@ def test_operator_on_the_emulator():
 
     def multiply(world):
         gemm = farwarp.Gemm(world, 8, 16, 64)
-        with pytest.raises(farwarp.InvalidArgumentError, match="x has strides .1, 8. for shape .8, 64.; allowed: a contiguous tensor"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="x has strides .1, 8. for shape .8, 64.; allowed: a contiguous tensor"
+        ):
             gemm(x.T.contiguous().T, w)
         with pytest.raises(farwarp.InvalidArgumentError, match="x is of float32; allowed: bfloat16"):
             gemm(x.float(), w)
@@ -85,18 +88,29 @@ def test_tensors_of_the_device_are_not_copied(fast, monkeypatch):
         (base[0, 0], (2, 16, 1)),
         (base.view(2, 4, 64), (2, 16, 1)),
     ):
-        assert described(tensor, parameter) == (tensor.data_ptr(), 0, code, (_c.CPU, 0), list(tensor.shape), list(tensor.stride()))
+        assert described(tensor, parameter) == (
+            tensor.data_ptr(),
+            0,
+            code,
+            (_c.CPU, 0),
+            list(tensor.shape),
+            list(tensor.stride()),
+        )
     for size in range(1, 200):
         assert described(base.new_zeros(size), parameter)[4] == [size]
     assert len(parameter._prepared) <= 64
-    with pytest.raises(farwarp.InvalidArgumentError, match="x is a ndarray; allowed: a torch.Tensor on the device, a farwarp.Array"):
+    with pytest.raises(
+        farwarp.InvalidArgumentError, match="x is a ndarray; allowed: a torch.Tensor on the device, a farwarp.Array"
+    ):
         parameter.input(np.zeros((8, 64), np.float16), None, [])
 
 
 @pytest.mark.parametrize("fast", (False, True))
 def test_calls_with_tensors_of_the_device(fast, monkeypatch):
-    """As on a GPU, with tensors in the host's memory: what reaches the function, also when a combination of classes
-    comes again with other tensors, and what is remembered of it."""
+    """As on a GPU, with tensors in the host's memory: what reaches the function.
+
+    Also when a combination of classes comes again with other tensors, and what is remembered of it.
+    """
     if not fast:
         monkeypatch.setattr(call.exchange, "fill_of", lambda kind: None)
     elif not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
@@ -130,7 +144,10 @@ def test_calls_with_tensors_of_the_device(fast, monkeypatch):
                 stream = None if size == 2 else size
                 given.clear()
                 assert made.enqueue(operator, (x, w, bias, out, None), stream) == []
-                wanted = [tensor if tensor is None else (tensor.data_ptr(), list(tensor.shape)) for tensor in (x, w, bias, out, None)]
+                wanted = [
+                    tensor if tensor is None else (tensor.data_ptr(), list(tensor.shape))
+                    for tensor in (x, w, bias, out, None)
+                ]
                 assert given == [("handle", f"stream {stream or 7}"), *wanted]
     assert (len(made._known), len(made._slow)) == ((4, 0) if fast else (0, 4))
     with pytest.raises(farwarp.InvalidArgumentError, match="w is a ndarray; allowed: a torch.Tensor on the device"):
@@ -149,7 +166,8 @@ def test_process_group():
                 print(error)
         else:
             with farwarp.World(pair, target="emu_sm90") as world:
-                y = farwarp.GemmAllReduce(world, 8, 16, 128, dtype="float16")(torch.ones(8, 64).half(), torch.ones(16, 64).half())
+                product = farwarp.GemmAllReduce(world, 8, 16, 128, dtype="float16")
+                y = product(torch.ones(8, 64).half(), torch.ones(16, 64).half())
                 print(f"rank {world.rank} of {world.size}: {y.numpy().max()}")
         dist.barrier()
         """,

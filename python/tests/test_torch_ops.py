@@ -1,7 +1,8 @@
 """torch.library operators on the emulator: opcheck, one graph under torch.compile, names. On GPUs: test_gpu_ops.py."""
 
-import farwarp
 import pytest
+
+import farwarp
 from processes import MLP, outputs
 
 torch = pytest.importorskip("torch")
@@ -30,7 +31,12 @@ def test_ops(case):
 
 def test_results_are_those_of_the_class():
     def both(world):
-        for make, op in ((gemm, OPS.gemm), (paged_attention, OPS.attention), (decode(), OPS.flash_decode), (all_reduce, OPS.all_reduce)):
+        for make, op in (
+            (gemm, OPS.gemm),
+            (paged_attention, OPS.attention),
+            (decode(), OPS.flash_decode),
+            (all_reduce, OPS.all_reduce),
+        ):
             operator, tensors = make(world)
             got = op(torch_ops.register(operator), *tensors)
             if op is OPS.attention:
@@ -108,7 +114,11 @@ def test_moe_layer(options):
         assert torch.equal(got, operator.combine(y).torch())
         valid = (indices >= 0) * weights
         torch.testing.assert_close(got.float(), 2 * x.float() * valid.sum(1, keepdim=True), rtol=0.1, atol=0.1)
-        room = {field: torch.zeros_like(tensor.torch()) for field, tensor in zip(received._fields, received) if tensor is not None}
+        room = {
+            field: torch.zeros_like(tensor.torch())
+            for field, tensor in zip(received._fields, received)
+            if tensor is not None
+        }
         (OPS.moe_dispatch_fp8 if options else OPS.moe_dispatch)(name, x, indices, weights, **room)
         out = torch.empty_like(x)
         OPS.moe_combine(name, experts(list(room.values())), indices, out=out)
@@ -138,7 +148,10 @@ def test_moe_with_a_count():
     def layer(world):
         operator, (x, indices, weights) = moe()(world)
         name, count = torch_ops.register(operator), torch.tensor([5], dtype=torch.int32)
-        wide = [torch.cat((tensor, torch.full((3, *tensor.shape[1:]), 99, dtype=tensor.dtype))) for tensor in (x, indices, weights)]
+        wide = [
+            torch.cat((tensor, torch.full((3, *tensor.shape[1:]), 99, dtype=tensor.dtype)))
+            for tensor in (x, indices, weights)
+        ]
         received = OPS.moe_dispatch(name, *wide, count)
         out = OPS.moe_combine(name, received[0], wide[1], count)
         assert torch.equal(out[:5], operator.combine(operator.dispatch(x, indices, weights).recv_x).torch())
@@ -163,7 +176,10 @@ def test_names():
         name = torch_ops.register(first)
         assert torch_ops.register(first) == name
         second, _ = gemm(world)
-        with pytest.raises(farwarp.InvalidArgumentError, match=f"name is '{name}', which a Gemm has; allowed: a name of no open operator"):
+        with pytest.raises(
+            farwarp.InvalidArgumentError,
+            match=f"name is '{name}', which a Gemm has; allowed: a name of no open operator",
+        ):
             torch_ops.register(second, name)
         reduce, (x,) = all_reduce(world)
         with pytest.raises(farwarp.InvalidArgumentError, match=f"op is '{name}', a Gemm; allowed: an AllReduce"):
@@ -173,7 +189,9 @@ def test_names():
         assert other == "layers.0.attention"
         with pytest.raises(farwarp.InvalidArgumentError, match="an Attention with lse; allowed: an Attention$"):
             OPS.attention(other, *attention_tensors)
-        with pytest.raises(farwarp.MisuseError, match="op is 'layers.1', which no operator has; allowed: a name that register"):
+        with pytest.raises(
+            farwarp.MisuseError, match="op is 'layers.1', which no operator has; allowed: a name that register"
+        ):
             OPS.gemm("layers.1", *tensors)
         with pytest.raises(farwarp.InvalidArgumentError, match="operator is a World; allowed: Gemm, AllGatherGemm, "):
             torch_ops.register(world)
@@ -181,7 +199,9 @@ def test_names():
         assert torch.equal(compiled(*tensors), OPS.gemm(name, *tensors))
         first.close()
         for call in (OPS.gemm, lambda name, *tensors: compiled(*tensors)):
-            with pytest.raises(farwarp.MisuseError, match=f"op is '{name}', a Gemm that is closed; allowed: an operator that is open"):
+            with pytest.raises(
+                farwarp.MisuseError, match=f"op is '{name}', a Gemm that is closed; allowed: an operator that is open"
+            ):
                 call(name, *tensors)
         with pytest.raises(farwarp.MisuseError, match="Gemm is closed; allowed: calls before close"):
             torch_ops.register(first)
@@ -190,7 +210,11 @@ def test_names():
         return name
 
     name = alone(names)
-    assert name not in torch_ops._named or torch_ops._named[name].operator() is None or torch_ops._named[name].operator().handle is None
+    assert (
+        name not in torch_ops._named
+        or torch_ops._named[name].operator() is None
+        or torch_ops._named[name].operator().handle is None
+    )
 
 
 def test_names_are_forgotten():
@@ -213,7 +237,8 @@ def test_names_are_forgotten():
     (
         (
             torch.empty(16, 8, dtype=BF16),
-            r"out has shape \(16, 8\), strides \(8, 1\), torch.bfloat16; allowed: \(8, 16\), contiguous, torch.bfloat16",
+            r"out has shape \(16, 8\), strides \(8, 1\), torch.bfloat16; "
+            r"allowed: \(8, 16\), contiguous, torch.bfloat16",
         ),
         (torch.empty(8, 16), r"out has shape \(8, 16\), strides \(16, 1\), torch.float32; allowed"),
         (torch.empty(16, 8, dtype=BF16).T, r"out has shape \(8, 16\), strides \(1, 8\), torch.bfloat16; allowed"),

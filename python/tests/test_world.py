@@ -6,9 +6,10 @@ import subprocess
 import sys
 import textwrap
 
-import farwarp
 import numpy as np
 import pytest
+
+import farwarp
 from farwarp import dtypes
 
 
@@ -17,9 +18,9 @@ def alone(function, **options):
 
 
 def test_run_returns_what_ranks_return():
-    assert farwarp.run(lambda world, factor: (world.rank * factor, world.size, world.target), ranks=3, target="emu_gfx942", args=(10,)) == [
-        (rank * 10, 3, "emu_gfx942") for rank in range(3)
-    ]
+    assert farwarp.run(
+        lambda world, factor: (world.rank * factor, world.size, world.target), ranks=3, target="emu_gfx942", args=(10,)
+    ) == [(rank * 10, 3, "emu_gfx942") for rank in range(3)]
 
 
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float32", "int32", "int64", "uint8"))
@@ -49,7 +50,8 @@ def test_rounding_to_bfloat16():
         ]
     ).astype(np.float32)
     np.testing.assert_array_equal(
-        dtypes.bits_of_bfloat16(values).view(ml_dtypes.bfloat16).astype(np.float32), values.astype(ml_dtypes.bfloat16).astype(np.float32)
+        dtypes.bits_of_bfloat16(values).view(ml_dtypes.bfloat16).astype(np.float32),
+        values.astype(ml_dtypes.bfloat16).astype(np.float32),
     )
 
 
@@ -184,13 +186,19 @@ def test_environment_that_is_wrong(program):
         ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'; allowed: "),
         ({"PMI_RANK": "0", "PMI_SIZE": "two"}, "PMI_SIZE is 'two'; allowed: "),
         ({"PMI_RANK": "0", "PMI_SIZE": "2"}, "FARWARP_RENDEZVOUS is not set"),
-        ({"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}, "but SLURM_PROCID is 1 and SLURM_NTASKS is 2 (srun)"),
+        (
+            {"RANK": "0", "WORLD_SIZE": "2", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
+            "but SLURM_PROCID is 1 and SLURM_NTASKS is 2 (srun)",
+        ),
     ):
         status, output = script(program, environment=environment)
         assert status == 1 and "InvalidArgumentError: " in output and message in output, output
 
 
-@pytest.mark.parametrize("names", (("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE")))
+@pytest.mark.parametrize(
+    "names",
+    (("PMI_RANK", "PMI_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"), ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE")),
+)
 @pytest.mark.parametrize("program", (PRODUCT, MODEL))
 def test_processes_of_other_launchers(program, names):
     name = f"test-{os.getpid()}-{names[0]}"
@@ -204,6 +212,10 @@ def test_processes_of_other_launchers(program, names):
 def test_two_worlds_of_one_thread():
     def call(world):
         with farwarp.World(target="emu_gfx942", heap_bytes=1 << 20) as other:
-            return farwarp.Gemm(other, 8, 8, 8, dtype="float16")(np.ones((8, 8), np.float16), np.ones((8, 8), np.float16)).numpy().max()
+            return (
+                farwarp.Gemm(other, 8, 8, 8, dtype="float16")(np.ones((8, 8), np.float16), np.ones((8, 8), np.float16))
+                .numpy()
+                .max()
+            )
 
     assert alone(call) == 8

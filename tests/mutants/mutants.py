@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Mutants: kernels with one planted bug each, which the emulator must catch. Errors: kernels with several planted errors of arithmetic, one of
-which is chosen at run time; a check with nothing but its defaults must refuse each.
+"""Mutants: kernels with one planted bug each, which the emulator must catch.
+
+Errors: kernels with several planted errors of arithmetic, one of which is chosen at run time; a check with nothing but
+its defaults must refuse each.
 
     mutants.py check SOURCE_ROOT TABLE         checks all mutants.json below src/ and lessons/, writes them as one table
     mutants.py plant NAME TABLE SOURCE_ROOT FOLDER   writes the changed sources of one mutant below FOLDER
@@ -33,20 +35,24 @@ A mutants.json is in the folder of the files that it mutates. Fields are require
       }
     }
 
-An errors.json is like it, but each of its `cases` is one object with all of its errors. It has op, entry, kernels, only, ranks (1 if left
-out), plain (the number of the default check's only case that runs these kernels; all if left out), and `errors` with the fields about, file, find and replace, of device code. The object has both texts: of a `find` that ends with a
-semicolon an if statement, of another one a conditional expression. Several errors may have the same `find`.
+An errors.json is like it, but each of its `cases` is one object with all of its errors. It has op, entry, kernels,
+only, ranks (1 if left out), plain (the number of the default check's only case that runs these kernels; all if left
+out), and `errors` with the fields about, file, find and replace, of device code. The object has both texts: of a `find`
+that ends with a semicolon an if statement, of another one a conditional expression. Several errors may have the same
+`find`.
 
 check does not know the operators: the test mutants_cases_test says whether operators, parameters and kernels exist.
 
-The copies of a mutant precede the source root on the include path: the mutated file, and base/attributes.h with the mutant's own
-namespace and kernel names. The files of a lesson include each other by relative paths, so the whole folder of a lesson is copied.
+The copies of a mutant precede the source root on the include path: the mutated file, and base/attributes.h with the
+mutant's own namespace and kernel names. The files of a lesson include each other by relative paths, so the whole folder
+of a lesson is copied.
 
-All kernels are linked into one program, so no function of a mutant may have the mangled name of an original: the linker would keep one of
-the two. Device code (*.dev.*) is in the target's namespace, which base/attributes.h renames. In the copy of any other file an inline
-namespace does the same. An inline function of a third file that calls the changed one is not renamed: mutate such a file's callers in
-device code instead.
+All kernels are linked into one program, so no function of a mutant may have the mangled name of an original: the linker
+would keep one of the two. Device code (*.dev.*) is in the target's namespace, which base/attributes.h renames. In the
+copy of any other file an inline namespace does the same. An inline function of a third file that calls the changed one
+is not renamed: mutate such a file's callers in device code instead.
 """
+
 import json
 import pathlib
 import re
@@ -116,9 +122,14 @@ def in_own_namespace(name: str, mutant: dict, text: str) -> str:
     """The text of a mutated file, which no original shares a mangled name with."""
     if ".dev." in mutant["file"]:
         return text
-    text, times = re.subn(r"^namespace farwarp((?:::\w+)+) {$", rf"namespace farwarp\1::inline {name} {{", text, flags=re.MULTILINE)
+    text, times = re.subn(
+        r"^namespace farwarp((?:::\w+)+) {$", rf"namespace farwarp\1::inline {name} {{", text, flags=re.MULTILINE
+    )
     if times == 0:
-        fail(mutant["at"], f"field 'file' is '{mutant['file']}'; allowed is device code, or a file in a namespace below farwarp")
+        fail(
+            mutant["at"],
+            f"field 'file' is '{mutant['file']}'; allowed is device code, or a file in a namespace below farwarp",
+        )
     return text
 
 
@@ -182,7 +193,12 @@ def read_errors(path: pathlib.Path, root: pathlib.Path) -> dict:
     check_fields(table, {"cases": dict}, {}, where)
     for name, case in table["cases"].items():
         at = f"{where}, case {name}"
-        check_fields(case, {"op": str, "entry": str, "kernels": list, "errors": dict}, {"only": str, "ranks": int, "plain": int}, at)
+        check_fields(
+            case,
+            {"op": str, "entry": str, "kernels": list, "errors": dict},
+            {"only": str, "ranks": int, "plain": int},
+            at,
+        )
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
             fail(at, "allowed in a name are a to z, 0 to 9 and _")
         if not (root / case["entry"]).is_file():
@@ -192,7 +208,9 @@ def read_errors(path: pathlib.Path, root: pathlib.Path) -> dict:
             check_fields(error, {"about": str, "file": str, "find": str, "replace": str}, {"at": str}, error["at"])
             source = path.parent / error["file"]
             if ".dev." not in error["file"] or not source.is_file():
-                fail(error["at"], f"field 'file' is '{error['file']}'; allowed is a file of this folder with device code")
+                fail(
+                    error["at"], f"field 'file' is '{error['file']}'; allowed is a file of this folder with device code"
+                )
             error |= {"file": str(source.resolve().relative_to(root.resolve())), "number": number + 1}
             case["errors"][label] = error
             mutated(error, root)
@@ -212,12 +230,14 @@ def with_errors(case: dict, file: str, root: pathlib.Path) -> str:
             fail(errors[0]["at"], f"field 'find' overlaps that of another error in {file}")
         begins_after = at
         if find.rstrip().endswith(";"):
-            planted = "".join(f"if (::farwarp::planted_error == {e['number']}) {{ {e['replace']} }} else " for e in errors)
+            planted = "".join(
+                f"if (::farwarp::planted_error == {e['number']}) {{ {e['replace']} }} else " for e in errors
+            )
             planted = f"{planted}{{ {find} }}"
         else:
             planted = "".join(f"::farwarp::planted_error == {e['number']} ? ({e['replace']}) : " for e in errors)
             planted = f"({planted}({find}))"
-        text = text[:at] + planted + text[at + len(find):]
+        text = text[:at] + planted + text[at + len(find) :]
     return text
 
 
@@ -250,7 +270,8 @@ def planted_attributes(name: str, kernels: list, root: pathlib.Path) -> str:
         text = text.replace(f"FARWARP_TARGET on_{target}\n", f"FARWARP_TARGET on_{target}_{name}\n")
     before, emulator = text.split("#elif defined(FARWARP_TARGET_EMU_SM90)")
     emulator = emulator.replace("#define FARWARP_KERNEL(", "#define FARWARP_WANTED(").replace(
-        "#name, ::farwarp", f'"{name}:" #name, ::farwarp')
+        "#name, ::farwarp", f'"{name}:" #name, ::farwarp'
+    )
     wanted = "".join(f"#define FARWARP_WANTED_{kernel} ,\n" for kernel in kernels)
     return f"{before}#elif defined(FARWARP_TARGET_EMU_SM90){emulator}{KERNELS}{wanted}#endif\n"
 
@@ -258,8 +279,10 @@ def planted_attributes(name: str, kernels: list, root: pathlib.Path) -> str:
 def plant(name: str, table: pathlib.Path, root: pathlib.Path, folder: pathlib.Path) -> None:
     mutant = json.loads(table.read_text())[name]
     source = root / mutant["file"]
-    texts = {mutant["file"]: in_own_namespace(name, mutant, mutated(mutant, root)),
-             ATTRIBUTES: planted_attributes(name, mutant["kernels"], root)}
+    texts = {
+        mutant["file"]: in_own_namespace(name, mutant, mutated(mutant, root)),
+        ATTRIBUTES: planted_attributes(name, mutant["kernels"], root),
+    }
     if source.parent.parent == root / "lessons":
         beside = [*source.parent.glob("*.h"), *source.parent.glob("*.dev.cc")]
         texts |= {str(file.relative_to(root)): file.read_text() for file in beside if file != source}

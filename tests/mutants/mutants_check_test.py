@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """mutants.py check refuses a table with one mistake, with a line that names the mistake."""
+
 import copy
 import json
 import pathlib
@@ -10,8 +11,18 @@ import unittest
 
 PROGRAM = pathlib.Path(__file__).with_name("mutants.py")
 TABLE = {
-    "cases": {"plain": {"op": "gemm", "entry": "src/op/entry.dev.cc", "kernels": ["gemm_bf16_64"], "only": "emu_sm90", "set": {"m": "8"}}},
-    "mutants": {"a_mutant": {"about": "no wait", "case": "plain", "file": "kernel.dev.h", "find": "wait();", "replace": ""}},
+    "cases": {
+        "plain": {
+            "op": "gemm",
+            "entry": "src/op/entry.dev.cc",
+            "kernels": ["gemm_bf16_64"],
+            "only": "emu_sm90",
+            "set": {"m": "8"},
+        }
+    },
+    "mutants": {
+        "a_mutant": {"about": "no wait", "case": "plain", "file": "kernel.dev.h", "find": "wait();", "replace": ""}
+    },
 }
 
 
@@ -26,7 +37,9 @@ def check(table: dict, others: dict | None = None) -> tuple[int, str, dict]:
             (root / folder / "plain.h").write_text("namespace farwarp {\nwait();\n}\n")
             (root / folder / "mutants.json").write_text(json.dumps(content))
         output = root / "table.json"
-        run = subprocess.run([sys.executable, PROGRAM, "check", root, output], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, PROGRAM, "check", root, output], capture_output=True, text=True, check=False
+        )
         return run.returncode, run.stderr, json.loads(output.read_text()) if output.exists() else {}
 
 
@@ -81,10 +94,20 @@ class Check(unittest.TestCase):
         self.assertIn("the name is taken", message)
 
 
-ERRORS = {"cases": {"an_object": {"op": "gemm", "entry": "src/op/entry.dev.cc", "kernels": ["gemm_bf16_64"], "errors": {
-    "no_wait": {"about": "no wait", "file": "kernel.dev.h", "find": "wait();", "replace": "stop();"},
-    "go_on": {"about": "goes on", "file": "kernel.dev.h", "find": "wait();", "replace": "go();"},
-    "other": {"about": "another call", "file": "kernel.dev.h", "find": "first()", "replace": "second()"}}}}}
+ERRORS = {
+    "cases": {
+        "an_object": {
+            "op": "gemm",
+            "entry": "src/op/entry.dev.cc",
+            "kernels": ["gemm_bf16_64"],
+            "errors": {
+                "no_wait": {"about": "no wait", "file": "kernel.dev.h", "find": "wait();", "replace": "stop();"},
+                "go_on": {"about": "goes on", "file": "kernel.dev.h", "find": "wait();", "replace": "go();"},
+                "other": {"about": "another call", "file": "kernel.dev.h", "find": "first()", "replace": "second()"},
+            },
+        }
+    }
+}
 
 
 def plant_errors(table: dict) -> tuple[str, str]:
@@ -95,12 +118,21 @@ def plant_errors(table: dict) -> tuple[str, str]:
             (root / folder).mkdir(parents=True)
         (root / "src/op/entry.dev.cc").write_text("")
         (root / "src/op/kernel.dev.h").write_text("wait(); x = first(); go(); go();\n")
-        (root / "src/farwarp/base/attributes.h").write_text((PROGRAM.parents[2] / "src/farwarp/base/attributes.h").read_text())
+        (root / "src/farwarp/base/attributes.h").write_text(
+            (PROGRAM.parents[2] / "src/farwarp/base/attributes.h").read_text()
+        )
         (root / "src/op/errors.json").write_text(json.dumps(table))
-        run = subprocess.run([sys.executable, PROGRAM, "check_errors", root, root / "errors.json"], capture_output=True, text=True, check=False)
+        run = subprocess.run(
+            [sys.executable, PROGRAM, "check_errors", root, root / "errors.json"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if run.returncode != 0:
             return run.stderr, ""
-        subprocess.run([sys.executable, PROGRAM, "plant_errors", "an_object", root / "errors.json", root, root / "out"], check=True)
+        subprocess.run(
+            [sys.executable, PROGRAM, "plant_errors", "an_object", root / "errors.json", root, root / "out"], check=True
+        )
         return "", (root / "out/src/op/kernel.dev.h").read_text()
 
 
@@ -108,12 +140,20 @@ class Errors(unittest.TestCase):
     def test_all_errors_of_a_file_are_planted(self):
         wrong, text = plant_errors(ERRORS)
         self.assertEqual(wrong, "")
-        self.assertEqual(text, "if (::farwarp::planted_error == 1) { stop(); } else if (::farwarp::planted_error == 2) { go(); } else { wait(); } "
-                               "x = (::farwarp::planted_error == 3 ? (second()) : (first())); go(); go();\n")
+        self.assertEqual(
+            text,
+            "if (::farwarp::planted_error == 1) { stop(); } "
+            "else if (::farwarp::planted_error == 2) { go(); } else { wait(); } "
+            "x = (::farwarp::planted_error == 3 ? (second()) : (first())); go(); go();\n",
+        )
 
     def test_a_mistake_is_named(self):
-        for field, value, words in (("find", "go();", "stands 2 times"), ("file", "args.h", "device code"), ("about", None, "is missing"),
-                                    ("find", "x = first()", "overlaps")):
+        for field, value, words in (
+            ("find", "go();", "stands 2 times"),
+            ("file", "args.h", "device code"),
+            ("about", None, "is missing"),
+            ("find", "x = first()", "overlaps"),
+        ):
             table = copy.deepcopy(ERRORS)
             error = table["cases"]["an_object"]["errors"]["go_on"]
             if value is None:
