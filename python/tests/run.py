@@ -26,6 +26,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEEDED = {
     "numpy": "numpy",
     "pytest": "pytest",
+    "pytest_timeout": "pytest-timeout",
+    "hypothesis": "hypothesis",
     "ml_dtypes": "ml_dtypes",
     "scikit_build_core": "scikit-build-core>=0.10",
 }

@@ -16,7 +16,7 @@ from random_cases import CASES  # noqa: E402
 
 GPUS = farwarp.device_count("cuda")
 pytestmark = [
-    pytest.mark.seconds(600),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"
     ),

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 TARGET = "cuda"
 GPUS = farwarp.device_count("cuda")
 pytestmark = [
-    pytest.mark.seconds(300),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"
     ),

@@ -12,7 +12,7 @@ from op_cases import CASES, OPS, check, gemm, integers, moe, numbers  # noqa: E4
 
 GPUS = farwarp.device_count("cuda")
 pytestmark = [
-    pytest.mark.seconds(600),
+    pytest.mark.timeout(600),
     pytest.mark.skipif(
         GPUS < 1 or not torch.cuda.is_available(), reason="no CUDA device, or no kernels for it in this build"
     ),

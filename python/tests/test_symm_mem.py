@@ -10,7 +10,7 @@ pytest.importorskip("farwarp.torch_ops")
 from farwarp import symm_groups, symm_mem  # noqa: E402
 
 BF16 = torch.bfloat16
-pytestmark = pytest.mark.seconds(600)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ pytest.importorskip("farwarp.torch_ops")
 from farwarp import torch_ops  # noqa: E402
 from op_cases import BF16, CASES, OPS, all_reduce, attention, check, decode, gemm, moe, numbers, paged_attention  # noqa: E402
 
-pytestmark = pytest.mark.seconds(600)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(autouse=True)
