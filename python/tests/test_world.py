@@ -40,21 +40,6 @@ def test_arrays(dtype, shape):
     alone(copy)
 
 
-def test_rounding_to_bfloat16():
-    import ml_dtypes
-
-    values = np.concatenate(
-        [
-            np.random.default_rng(1).standard_normal(9_984) * 10.0 ** np.arange(-40, 38).repeat(128),
-            [0, -0.0, np.inf, -np.inf, np.nan, 1 + 2**-8, 1 + 3 * 2**-8, 3.4e38],
-        ]
-    ).astype(np.float32)
-    np.testing.assert_array_equal(
-        dtypes.bits_of_bfloat16(values).view(ml_dtypes.bfloat16).astype(np.float32),
-        values.astype(ml_dtypes.bfloat16).astype(np.float32),
-    )
-
-
 def test_bfloat16_without_ml_dtypes(monkeypatch):
     monkeypatch.setattr(dtypes, "ml_dtypes", None)
 
