@@ -6,11 +6,11 @@ import ctypes
 from typing import Any, NamedTuple
 
 from . import _c, dtypes
-from .arguments import flag, shape_of
+from .arguments import flag, shape_of, whole
 from .call import Call
 from .descriptor import choice, given, new_desc
 from .device_streams import StreamLike
-from .errors import MisuseError
+from .errors import InvalidArgumentError, MisuseError
 from .moe_rows import MoeRowsCalls
 from .tensors import Result, Tensor, TensorSpec
 from .world import World
@@ -18,6 +18,20 @@ from .world import World
 _SCALED = 128  # numbers of a row that have one scale
 _MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 _RANK_SCALE, _TABLE = ctypes.c_int32(0), ctypes.c_int32(1)  # farwarp_moe_expert
+
+
+def _check_powers(hidden: int, fp8_dispatch: Any, scale_columns: Any, powers_of_two: Any, scale_exponents: Any) -> None:
+    """Raise InvalidArgumentError unless scales can be of that form."""
+    if flag("powers_of_two", powers_of_two) and not flag("fp8_dispatch", fp8_dispatch):
+        raise InvalidArgumentError(f"powers_of_two is {powers_of_two}; allowed: False, or with fp8_dispatch")
+    if not flag("scale_exponents", scale_exponents):
+        return
+    if not (powers_of_two and flag("scale_columns", scale_columns)):
+        raise InvalidArgumentError(
+            f"scale_exponents is {scale_exponents}; allowed: False, or with powers_of_two and scale_columns"
+        )
+    if hidden % (4 * _SCALED) != 0:
+        raise InvalidArgumentError(f"hidden is {hidden}; allowed: with scale_exponents a multiple of {4 * _SCALED}")
 
 
 class MoeReceived(NamedTuple):
@@ -37,7 +51,8 @@ class MoeReceived(NamedTuple):
     origins : tensor [recv_rows] int64
         Source rank << 48 | token << 16 | k-slot; -1: no row.
     scales : tensor [recv_rows, ceil(hidden / 128)] float32, or None
-        With fp8_dispatch factors of 128 numbers each; with scale_columns [local_experts, ceil(hidden / 128), room].
+        With fp8_dispatch factors of 128 numbers each; with scale_columns [experts, ceil(hidden / 128), room]; with
+        scale_exponents uint8 [experts, hidden / 512, room, 4]. experts: of the rank that has most.
     """
 
     recv_x: Result
@@ -98,7 +113,16 @@ class MoeAllToAll(MoeRowsCalls):
     weights_at_combine : bool
         combine() is given the weights, dispatch() is not; there is no fused().
     scale_columns : bool
-        With fp8_dispatch and masked: scales lie by column, [local_experts, ceil(hidden / 128), an expert's room].
+        With fp8_dispatch and masked: scales lie by column, [experts, ceil(hidden / 128), an expert's room], where
+        experts are those of the rank that has most.
+    powers_of_two : bool
+        With fp8_dispatch: scales are rounded up to powers of two.
+    scale_exponents : bool
+        With powers_of_two, scale_columns and a hidden that 512 divides: of scales the biased exponents (UE8M0), uint8
+        [experts, hidden / 512, an expert's room, 4]. A scale is 2 ** (exponent - 127).
+    row_scales : int
+        With `rows`: rows are in e4m3 already, with so many float32 scales each, up to hidden: dispatch_rows() takes
+        what pack_fp8() makes of them, and unpack_fp8() gives them back. 0: rows are of dtype.
 
     Attributes
     ----------
@@ -106,6 +130,8 @@ class MoeAllToAll(MoeRowsCalls):
         Rows of recv_x.
     local_experts : int
         Experts of this rank.
+    row_elements : int
+        Elements of a row that dispatch_rows() takes and brings.
     tokens : int
         Of this rank, in the call under way.
 
@@ -142,8 +168,14 @@ class MoeAllToAll(MoeRowsCalls):
         rows: bool = False,
         weights_at_combine: bool = False,
         scale_columns: bool = False,
+        powers_of_two: bool = False,
+        scale_exponents: bool = False,
+        row_scales: int = 0,
     ) -> None:
-        desc = new_desc(_c.MoeDesc)
+        desc, hidden = new_desc(_c.MoeDesc), whole("hidden", hidden)
+        _check_powers(hidden, fp8_dispatch, scale_columns, powers_of_two, scale_exponents)
+        choice("mode", mode, _MODES)
+        mode = self._set_row_scales(world, row_scales, bool(flag("rows", rows)), hidden, mode)
         self._open(
             world,
             given(
@@ -154,17 +186,20 @@ class MoeAllToAll(MoeRowsCalls):
                 max_tokens=max_tokens,
                 dtype=dtype,
                 index_type=index_type,
-                fp8_dispatch=flag("fp8_dispatch", fp8_dispatch),
-                masked=flag("masked", masked),
+                fp8_dispatch=fp8_dispatch,
+                masked=masked,
                 row_alignment=row_alignment,
                 recv_rows=recv_rows,
                 mode=choice("mode", mode, _MODES),
                 segments=segments,
                 send_only_blocks=send_only_blocks,
                 max_sms=max_sms,
-                rows=flag("rows", rows),
-                weights_at_combine=flag("weights_at_combine", weights_at_combine),
-                scale_columns=flag("scale_columns", scale_columns),
+                rows=rows,
+                weights_at_combine=weights_at_combine,
+                scale_columns=scale_columns,
+                powers_of_two=powers_of_two,
+                scale_exponents=scale_exponents,
+                dispatch_hidden=self.row_elements if self.row_scales > 0 else 0,
             ),
         )
         self.num_experts, self.experts_per_token, self.hidden, self.max_tokens = (
@@ -175,6 +210,7 @@ class MoeAllToAll(MoeRowsCalls):
         )
         self.dtype, self.index_type = dtypes.name_of(dtype), dtypes.name_of(index_type)
         self.fp8_dispatch, self.scale_columns = bool(fp8_dispatch), bool(scale_columns)
+        self.powers_of_two, self.scale_exponents = bool(powers_of_two), bool(scale_exponents)
         self.rows, self.weights_at_combine = bool(rows), bool(weights_at_combine)
         self.recv_rows = _c.lib.moe_recv_rows(self.handle)
         self.local_experts = _c.lib.moe_local_experts(self.handle)
@@ -197,9 +233,7 @@ class MoeAllToAll(MoeRowsCalls):
     def received_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a dispatch, in the order of MoeReceived's fields."""
         rows, experts = self.recv_rows, self.local_experts
-        groups = -(-self.hidden // _SCALED)
-        shape = (experts, groups, rows // experts) if self.scale_columns else (rows, groups)
-        scales = (TensorSpec(shape, "float32"),) if self.fp8_dispatch else ()
+        scales = (self._scales_spec(),) if self.fp8_dispatch else ()
         return (
             TensorSpec((rows, self.hidden), "uint8" if self.fp8_dispatch else self.dtype),
             TensorSpec((experts,), "int32"),
@@ -207,6 +241,13 @@ class MoeAllToAll(MoeRowsCalls):
             TensorSpec((rows,), "int64"),
             *scales,
         )
+
+    def _scales_spec(self) -> TensorSpec:
+        groups, experts = -(-self.hidden // _SCALED), -(-self.num_experts // self.world.size)  # of the most on a rank
+        room = self.recv_rows // experts
+        if self.scale_exponents:
+            return TensorSpec((experts, groups // 4, room, 4), "uint8")
+        return TensorSpec((experts, groups, room) if self.scale_columns else (self.recv_rows, groups), "float32")
 
     def new_received(self, like: Tensor) -> MoeReceived:
         """Room for what a dispatch receives, for any number of calls.

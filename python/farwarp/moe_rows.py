@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
+from . import dtypes
+from .arguments import shape_of, whole
+from .array import Array
 from .call import Call
 from .device_streams import StreamLike
-from .errors import MisuseError
+from .errors import InvalidArgumentError, MisuseError
+from .fp8_rows import MOST_ELEMENTS, fp8_type, pack, packed_elements, unpack
 from .moe_combine import MoeCombine
-from .tensors import Result, Tensor, TensorSpec
+from .operator import check_world
+from .tensors import Result, Tensor, TensorSpec, is_torch
+from .world import World
+
+if TYPE_CHECKING:
+    import torch
+
+PackedT = TypeVar("PackedT", "np.ndarray[Any, Any]", "torch.Tensor")
 
 
 class MoeRows(NamedTuple):
@@ -17,7 +30,8 @@ class MoeRows(NamedTuple):
     Attributes
     ----------
     recv_x : tensor [rows, hidden]
-        Tokens' rows, of the operator's dtype. Those beyond offsets[-1] have any contents.
+        Tokens' rows, of the operator's dtype. Those beyond offsets[-1] have any contents. With row_scales
+        [rows, row_elements], for unpack_fp8().
     recv_indices : tensor [rows, experts_per_token]
         Of index_type: a local expert, or -1, also in rows beyond the last.
     recv_weights : tensor [rows, experts_per_token] float32
@@ -42,6 +56,26 @@ class MoeRowsCalls(MoeCombine):
     experts_per_token: int
     local_experts: int
     recv_rows: int
+    row_scales: int
+    row_elements: int
+
+    def _set_row_scales(self, world: World, row_scales: int, rows: bool, hidden: int, mode: str) -> str:
+        """Before the creation: what a row is. The mode in which its bits are as they were."""
+        self.row_scales = whole("row_scales", row_scales)
+        self.row_elements = packed_elements(hidden, self.row_scales) if self.row_scales > 0 else hidden
+        if self.row_scales == 0:
+            return mode
+        most = min(hidden, (2 * MOST_ELEMENTS - hidden) // 4)
+        if not rows or not 0 < self.row_scales <= most:
+            raise InvalidArgumentError(f"row_scales is {row_scales}; allowed: 0, or with rows up to {most}")
+        # Bytes of all ones are not a NaN in the FNUZ kind: see dispatch_hidden in moe_a2a's plan.h.
+        if fp8_type(check_world(world)) != "float8_e4m3fnuz":
+            return mode
+        if mode == "words":
+            raise InvalidArgumentError(
+                f"mode is 'words'; allowed: auto, bulk, with row_scales on {world.target}, which has FNUZ e4m3"
+            )
+        return "bulk" if mode == "auto" else mode
 
     def _begin_calls(self) -> None:
         super()._begin_calls()
@@ -58,7 +92,7 @@ class MoeRowsCalls(MoeCombine):
     def rows_specs(self, rows: int) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of dispatch_rows(), in the order of MoeRows' fields."""
         return (
-            TensorSpec((rows, self.hidden), self.dtype),
+            TensorSpec((rows, self.row_elements), self.dtype),
             TensorSpec((rows, self.experts_per_token), self.index_type),
             TensorSpec((rows, self.experts_per_token), "float32"),
             TensorSpec((self.local_experts,), "int32"),
@@ -83,6 +117,79 @@ class MoeRowsCalls(MoeCombine):
         specs = self.rows_specs(self.recv_rows if rows is None else rows)
         return MoeRows(*(self._new(like, shape, dtype) for shape, dtype in specs))
 
+    def pack_fp8(self, numbers: PackedT, scales: PackedT) -> PackedT:
+        """Rows in e4m3 and their scales, as dispatch_rows() takes them; for an operator with row_scales.
+
+        With torch tensors it is copies on torch's current stream.
+
+        Parameters
+        ----------
+        numbers : numpy.ndarray or torch.Tensor [tokens, hidden]
+            Of the device's e4m3: float8_e4m3fn; on "hip" for gfx942 and on "emu_gfx942" float8_e4m3fnuz.
+        scales : numpy.ndarray or torch.Tensor [tokens, row_scales] float32
+            Where `numbers` are. Nobody looks into them, so a scale may stand for any part of a row.
+
+        Returns
+        -------
+        numpy.ndarray or torch.Tensor [tokens, row_elements]
+            Bytes of both, of the operator's dtype.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape or type is not allowed.
+        MisuseError
+            The operator has row_scales 0.
+        """
+        self._check_row_scales("pack_fp8")
+        if is_torch(numbers) != is_torch(scales) or isinstance(numbers, Array) or isinstance(scales, Array):
+            raise InvalidArgumentError(
+                f"numbers is a {type(numbers).__name__}, scales a {type(scales).__name__}; "
+                "allowed: numpy.ndarray or torch.Tensor, both the same"
+            )
+        _check_part("numbers", numbers, None, self.hidden, fp8_type(self.world))
+        _check_part("scales", scales, shape_of("numbers", numbers)[0], self.row_scales, "float32")
+        packed: PackedT = pack(numbers, scales, self.dtype)
+        return packed
+
+    def unpack_fp8(self, rows: Tensor) -> tuple[Any, Any]:
+        """What pack_fp8() has packed, of rows that dispatch_rows() has brought.
+
+        With torch tensors it is copies on torch's current stream. Of an Array it waits, as Array.numpy() does.
+
+        Parameters
+        ----------
+        rows : tensor [rows, row_elements]
+            recv_x, or some rows of it.
+
+        Returns
+        -------
+        numbers : numpy.ndarray or torch.Tensor [rows, hidden]
+            Of the device's e4m3.
+        scales : numpy.ndarray or torch.Tensor [rows, row_scales] float32
+            Their scales.
+
+        Raises
+        ------
+        InvalidArgumentError
+            The shape or type is not allowed.
+        MisuseError
+            The operator has row_scales 0.
+        """
+        self._check_row_scales("unpack_fp8")
+        _check_part("rows", rows, None, self.row_elements, self.dtype)
+        kind = fp8_type(self.world)
+        if is_torch(rows):
+            return unpack(rows, self.hidden, self.row_scales, dtypes.torch_type(kind))
+        if dtypes.ml_dtypes is None:
+            raise InvalidArgumentError(f"rows is a {type(rows).__name__}; allowed: with ml_dtypes, which has {kind}")
+        host = rows.numpy() if isinstance(rows, Array) else np.ascontiguousarray(rows)
+        return unpack(host, self.hidden, self.row_scales, np.dtype(getattr(dtypes.ml_dtypes, kind)))
+
+    def _check_row_scales(self, method: str) -> None:
+        if self.row_scales == 0:
+            raise MisuseError(f"{method}() of a MoeAllToAll with row_scales 0; allowed: with 1 or more")
+
     def dispatch_rows(
         self, x: Tensor, indices: Tensor, weights: Tensor, *, out: MoeRows | None = None, stream: StreamLike = None
     ) -> MoeRows:
@@ -91,7 +198,7 @@ class MoeRowsCalls(MoeCombine):
         Parameters
         ----------
         x : tensor [tokens, hidden]
-            Of the operator's dtype; tokens may be 0.
+            Of the operator's dtype; tokens may be 0. With row_scales [tokens, row_elements], what pack_fp8() makes.
         indices : tensor [tokens, experts_per_token]
             Of index_type, the tokens' experts; -1: no expert. On the device it must not be changed until combine.
         weights : tensor [tokens, experts_per_token] float32
@@ -159,3 +266,13 @@ class MoeRowsCalls(MoeCombine):
         self._dispatch_rows_recv.enqueue(self, (x, indices, weights), stream)
         self._counted = None
         return MoeRows(x, indices, weights, counts, offsets)
+
+
+def _check_part(name: str, tensor: Any, rows: int | None, columns: int, dtype: str) -> None:
+    """Raise InvalidArgumentError unless it is [rows, columns] of that type; rows None: any number."""
+    shape, found = shape_of(name, tensor), dtypes.name_of(tensor.dtype)
+    if len(shape) != 2 or shape[1] != columns or found != dtype or rows not in (None, shape[0]):
+        wanted = "any number" if rows is None else rows
+        raise InvalidArgumentError(
+            f"{name} is {found} of shape {shape}; allowed: {dtype} of shape ({wanted}, {columns})"
+        )

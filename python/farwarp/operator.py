@@ -20,6 +20,13 @@ __all__ = ["Operator"]
 Self = TypeVar("Self", bound="Operator")
 
 
+def check_world(world: World) -> World:
+    """A caller's `world`, if it is one."""
+    if not isinstance(world, World):
+        raise InvalidArgumentError(f"world is a {type(world).__name__}; allowed: a farwarp.World")
+    return world
+
+
 class Operator(Handle):
     """Created once, collectively, by all ranks of a world, and called many times.
 
@@ -52,9 +59,7 @@ class Operator(Handle):
     def _open(self, world: World, desc: ctypes.Structure) -> None:
         """Collective."""
         self.handle: ctypes.c_void_p | None = None
-        if not isinstance(world, World):
-            raise InvalidArgumentError(f"world is a {type(world).__name__}; allowed: a farwarp.World")
-        self.world = world
+        self.world = check_world(world)
         handle = ctypes.c_void_p()
         with world.streams.lock:
             world.check_open()

@@ -16,20 +16,11 @@ import numpy as np
 from .. import dtypes
 from ..array import Array
 from ..errors import InvalidArgumentError
+from ..fp8_rows import fp8_type
 from ..tensors import is_torch
 from ..world import World
 
 FP8 = "fp8"  # among names of types: e4m3, of the device's kind
-
-
-def fp8_type(world: World) -> str:
-    """torch's and ml_dtypes' name of the device's e4m3."""
-    if world.target == "emu_gfx942":
-        return "float8_e4m3fnuz"
-    if world.target == "hip":
-        name = sys.modules["torch"].cuda.get_device_properties(world.device).gcnArchName
-        return "float8_e4m3fnuz" if name.startswith("gfx94") else "float8_e4m3fn"
-    return "float8_e4m3fn"
 
 
 class Result(NamedTuple):

@@ -7,12 +7,13 @@ from typing import Any
 
 from .. import dtypes
 from ..errors import InvalidArgumentError, UnavailableError
+from ..fp8_rows import fp8_type, pack, packed_elements, unpack
 from .base import BufferBase, Given
 from .config import Config
 from .event import EventOverlap
-from .memory import HostMemory, fp8_type
+from .memory import HostMemory
 from .normal_call import SHAPES, NormalCall, NormalOperator, Routing, Shape, most_tokens, on
-from .normal_tensors import check_routing, check_x, layout, pack, packed_elements, routing_of_ranks, unpack
+from .normal_tensors import check_routing, check_x, layout, routing_of_ranks
 
 
 class NormalMethods(BufferBase):

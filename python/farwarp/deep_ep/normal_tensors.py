@@ -1,4 +1,4 @@
-"""Tensors of normal mode's calls: which are allowed, e4m3 rows with their scales, and where tokens go."""
+"""Tensors of normal mode's calls: which are allowed, and where tokens go."""
 
 from __future__ import annotations
 
@@ -46,47 +46,6 @@ def check_routing(method: str, rows: Any, topk_idx: Any, topk_weights: Any) -> N
             "allowed: float32 of shape "
             f"{wanted}"
         )
-
-
-# ---- e4m3 rows with their scales, as rows of bytes
-
-
-def packed_elements(hidden: int, groups: int) -> int:
-    """bf16 elements of a row of e4m3 numbers and its scales."""
-    return (hidden + 4 * groups + 15) // 16 * 8
-
-
-def pack(numbers: Any, scales: Any) -> Any:
-    """[tokens, hidden] e4m3 and [tokens, groups] float32 -> [tokens, packed_elements()] bfloat16."""
-    tokens, hidden = numbers.shape
-    groups = scales.shape[1]
-    shape = (tokens, 2 * packed_elements(hidden, groups))
-    if is_torch(numbers):
-        import torch
-
-        rows = torch.zeros(shape, dtype=torch.uint8, device=numbers.device)
-        rows[:, :hidden] = numbers.view(torch.uint8)
-        rows[:, hidden : hidden + 4 * groups] = scales.flatten().view(torch.uint8).reshape(tokens, 4 * groups)
-        return rows.view(torch.bfloat16)
-    if dtypes.ml_dtypes is None:
-        raise InvalidArgumentError("x is a tuple of NumPy arrays; allowed: with ml_dtypes, which has their types")
-    bits = np.zeros(shape, np.uint8)
-    bits[:, :hidden] = numbers.view(np.uint8)
-    bits[:, hidden : hidden + 4 * groups] = np.ascontiguousarray(scales).view(np.uint8)
-    return bits.view(dtypes.ml_dtypes.bfloat16)
-
-
-def unpack(rows: Any, hidden: int, groups: int, fp8: Any) -> tuple[Any, Any]:
-    """The reverse; `fp8`: the numbers' type."""
-    if is_torch(rows):
-        import torch
-
-        rows = rows.view(torch.uint8)
-        scales = rows[:, hidden : hidden + 4 * groups].flatten().view(torch.float32)
-        return rows[:, :hidden].contiguous().view(fp8), scales.reshape(len(rows), groups)
-    rows = rows.view(np.uint8)
-    numbers, scales = (np.ascontiguousarray(part) for part in (rows[:, :hidden], rows[:, hidden : hidden + 4 * groups]))
-    return numbers.view(fp8), scales.view(np.float32)
 
 
 # ---- what get_dispatch_layout() tells
