@@ -17,7 +17,64 @@ from .world import World
 _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
 
 
-class Gemm(Operator):
+class OneResult(Operator):
+    """Calls of products that have one result: of Gemm, GemmReduceScatter and GemmAllReduce."""
+
+    @overload
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: ResultT, stream: StreamLike = None
+    ) -> ResultT: ...
+    @overload
+    def __call__(
+        self, x: HostTensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
+    ) -> Array: ...
+    @overload
+    def __call__(
+        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
+    ) -> Result: ...
+    def __call__(
+        self,
+        x: Tensor,
+        w: Tensor,
+        bias: Tensor | None = None,
+        *,
+        out: Result | None = None,
+        stream: StreamLike = None,
+    ) -> Result:
+        """Enqueue a product. Of R ranks every rank calls it.
+
+        Parameters
+        ----------
+        x : tensor [m, k]
+            Of the operator's dtype, as all tensors here. Of R ranks [m, k/R], this rank's part of k.
+        w : tensor [n, k]
+            The transpose of the second factor. Of R ranks [n, k/R], this rank's part.
+        bias : tensor [n], optional
+            Given exactly if the operator has one.
+        out : tensor, optional
+            For the result, of its shape; messages call it y. It must not overlap an input. None: a new tensor.
+        stream : farwarp.Stream, torch.cuda.Stream or int, optional
+            None: the current stream.
+
+        Returns
+        -------
+        Array or torch.Tensor
+            `out`, or a new tensor: [m, n]; of GemmReduceScatter [m/R, n].
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor's shape, type, strides or device is not allowed, or tensors overlap.
+        MisuseError
+            The operator is closed.
+        """
+        return self._product(x, w, bias, out, stream)
+
+    def _product(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, stream: StreamLike) -> Result:
+        raise NotImplementedError
+
+
+class Gemm(OneResult):
     """y = x @ w.T (+ bias), with sums in fp32, rounded once. Collective to create; a world of one rank is enough.
 
     Parameters
@@ -65,54 +122,7 @@ class Gemm(Operator):
         """Shape and type of each result of a call."""
         return (TensorSpec((self.m, self.n), self.dtype),)
 
-    @overload
-    def __call__(
-        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: ResultT, stream: StreamLike = None
-    ) -> ResultT: ...
-    @overload
-    def __call__(
-        self, x: HostTensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
-    ) -> Result: ...
-    def __call__(
-        self,
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        *,
-        out: Result | None = None,
-        stream: StreamLike = None,
-    ) -> Result:
-        """Enqueue a product.
-
-        Parameters
-        ----------
-        x : tensor [m, k]
-            Of the operator's dtype, as all tensors here.
-        w : tensor [n, k]
-            The transpose of the second factor.
-        bias : tensor [n], optional
-            Given exactly if the operator has one.
-        out : tensor [m, n], optional
-            For the result; messages call it y. It must not overlap an input. None: a new tensor.
-        stream : farwarp.Stream, torch.cuda.Stream or int, optional
-            None: the current stream.
-
-        Returns
-        -------
-        Array or torch.Tensor [m, n]
-            `out`, or a new tensor.
-
-        Raises
-        ------
-        InvalidArgumentError
-            A tensor's shape, type, strides or device is not allowed.
-        MisuseError
-            The operator is closed.
-        """
+    def _product(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, stream: StreamLike) -> Result:
         if out is None:
             out = self._new(x, (self.m, self.n), self.dtype)
         self._call.enqueue(self, (x, w, bias, out), stream)
@@ -194,7 +204,7 @@ class ParallelGemm(Operator):
                 n=n,
                 k=k,
                 has_bias=flag("bias", bias),
-                return_x=flag("return_x", return_x),
+                return_x=return_x,
                 dtype=dtype,
                 path=choice("path", path, _PATHS),
                 max_sms=max_sms,
@@ -210,14 +220,6 @@ class ParallelGemm(Operator):
     def result_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a call."""
         return (TensorSpec(self._y_shape, self.dtype),)
-
-    def _multiply(
-        self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, all_x: Result | None, stream: StreamLike
-    ) -> Result:
-        if out is None:
-            out = self._new(x, self._y_shape, self.dtype)
-        self._call.enqueue(self, (x, w, bias, out, all_x), stream)
-        return out
 
 
 class AllGatherGemm(ParallelGemm):
@@ -296,65 +298,22 @@ class AllGatherGemm(ParallelGemm):
         MisuseError
             The operator is closed.
         """
-        if not self.return_x:
-            return self._multiply(x, w, bias, out, all_x, stream)
-        if all_x is None:
+        if out is None:
+            out = self._new(x, self._y_shape, self.dtype)
+        if all_x is None and self.return_x:
             all_x = self._new(x, (self.m, self.k), self.dtype)
-        return self._multiply(x, w, bias, out, all_x, stream), all_x
+        self._call.enqueue(self, (x, w, bias, out, all_x), stream)
+        return (out, all_x) if self.return_x else out
 
 
-class ReducedGemm(ParallelGemm):
+class ReducedGemm(OneResult, ParallelGemm):
     """What GemmReduceScatter and GemmAllReduce have in common: the sum over ranks of x [m, k/R] times w [n, k/R]."""
 
-    @overload
-    def __call__(
-        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: ResultT, stream: StreamLike = None
-    ) -> ResultT: ...
-    @overload
-    def __call__(
-        self, x: HostTensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
-    ) -> Result: ...
-    def __call__(
-        self,
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        *,
-        out: Result | None = None,
-        stream: StreamLike = None,
-    ) -> Result:
-        """Enqueue a product. Every rank calls it.
-
-        Parameters
-        ----------
-        x : tensor [m, k/R]
-            This rank's part of k.
-        w : tensor [n, k/R]
-            The transpose of this rank's part of the second factor.
-        bias : tensor [n], optional
-            Given exactly if the operator has one.
-        out : tensor, optional
-            For the result, of its shape. None: a new tensor.
-        stream : farwarp.Stream, torch.cuda.Stream or int, optional
-            None: the current stream.
-
-        Returns
-        -------
-        Array or torch.Tensor
-            `out`, or a new tensor: of GemmReduceScatter [m/R, n], of GemmAllReduce [m, n].
-
-        Raises
-        ------
-        InvalidArgumentError
-            A tensor's shape, type, strides or device is not allowed, or tensors overlap.
-        MisuseError
-            The operator is closed.
-        """
-        return self._multiply(x, w, bias, out, None, stream)
+    def _product(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, stream: StreamLike) -> Result:
+        if out is None:
+            out = self._new(x, self._y_shape, self.dtype)
+        self._call.enqueue(self, (x, w, bias, out, None), stream)
+        return out
 
 
 class GemmReduceScatter(ReducedGemm):

@@ -3,14 +3,21 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import farwarp
 from farwarp import dtypes
 
-settings.register_profile("farwarp", derandomize=True, deadline=None, max_examples=200, database=None)
+settings.register_profile(
+    "farwarp",
+    derandomize=True,
+    deadline=None,
+    max_examples=200,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],  # a loaded machine
+)
 settings.load_profile("farwarp")
 
 BITS = arrays.arrays(np.uint32, st.integers(1, 16))  # of float32, all of them
