@@ -144,7 +144,7 @@ class Attention(WithLse):
                 head_dim=head_dim,
                 queries=queries,
                 keys=keys,
-                causal=flag("causal", causal),
+                causal=causal,
                 window_left=window_left,
                 window_right=window_right,
                 scale=scale,
