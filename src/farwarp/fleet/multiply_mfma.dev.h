@@ -20,7 +20,7 @@ class MfmaMultiplier {
   /// [the warps that compute] Of a norm's input, inverse roots are stored here, where no sums take registers.
   FARWARP_DEVICE void begin_task(const Worker<columns>& worker, const Task& task,
                                  const InputNorm& norm) const {
-    if (norm.exists()) store_inverse_roots(worker, task, norm);
+    if (norm.exists) store_inverse_roots(worker, task, norm);
   }
   /// [the warps that compute] Group `number` of a task: the whole vector. `sums` are zeros before.
   FARWARP_DEVICE void multiply(Call& call, const Worker<columns>& worker, const Task& group, int number,

@@ -19,7 +19,7 @@ class WgmmaMultiplier {
 
   /// [the warps that compute] The squares of a norm's input are added after its first group.
   FARWARP_DEVICE void begin_task(const Worker<columns>&, const Task&, const InputNorm& norm) {
-    adds_squares_ = norm.exists();
+    adds_squares_ = norm.exists;
   }
   /// [the warps that compute] The whole vector. `sums` are zeros before.
   FARWARP_DEVICE void multiply(Call&, const Worker<columns>&, const Task& group, int, std::uint32_t,

@@ -29,10 +29,9 @@ struct FourSums {
 
 /// RMSNorm of a task's input (layout.h): sums are divided by the root of the mean of its squares.
 struct InputNorm {
-  int rows;  ///< 0: none
+  bool exists;
+  int rows;
   float epsilon;
-
-  FARWARP_DEVICE bool exists() const { return rows != 0; }
 };
 
 /// What multipliers and finishers share: `memory` is laid out as ProjectShared.
@@ -143,19 +142,13 @@ class TileFinisher {
   FARWARP_DEVICE void begin_task(Call& call, const Worker<columns>& worker, const Task& task, const InputNorm& norm,
                                  std::uint32_t site) {
     inverse_ = 1;
-    if (!norm.exists()) return;
+    if (!norm.exists) return;
     inverse_ = inverse_root(read_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site), norm.rows, norm.epsilon);
   }
   /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.
   template <class Epilogue>
   FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Epilogue& epilogue) const {
     if (first() && pass + 1 == task.matrix.passes()) epilogue.prepare(task.first + tile, row_, column_);
-  }
-  /// [warp] A tile of a task that multiplies nothing: its sums are zeros.
-  template <class Epilogue>
-  FARWARP_DEVICE void without_sums(int tile, Epilogue& epilogue) const {
-    if (first()) epilogue.prepare(tile, row_, column_);
-    epilogue.take(FourSums{first(), tile, row_ / 4 * 4, column_, {}, {}});
   }
   /// [warp] The sums of a tile. In the last pass all threads call epilogue.take(FourSums); else the sums wait for the next pass.
   template <class Epilogue>
@@ -185,10 +178,10 @@ class TileFinisher {
   FARWARP_DEVICE bool exists() const { return column_ < columns; }
   FARWARP_DEVICE int column() const { return column_; }
   FARWARP_DEVICE int row() const { return row_; }  ///< of a tile
-
- private:
+  /// Of the threads of four rows.
   FARWARP_DEVICE bool first() const { return exists() && row_ % 4 == 0; }
 
+ private:
   SharedSums<columns> shared_;
   int column_, row_;
   float inverse_ = 1;  ///< of the root of the mean of the column's squares

@@ -33,7 +33,7 @@ class StreamFinisher {
   FARWARP_DEVICE void finish(const Task& group, int token, int portion) {
     task_ = group;
     const InputNorm norm = norm_of(launch(), group);
-    inverse_ = norm.exists() ? inverse_root_of_column<columns>(project(), norm, column()) : 1.0f;
+    inverse_ = norm.exists ? inverse_root_of_column<columns>(project(), norm, column()) : 1.0f;
     const Share tiles = tiles_of_portion(group, portion);
     if (group.rank_sums >= 0) {
       for_each(tiles, [&](const Four& four, int in_portion) { send_sums(four, sums_of(in_portion)); });

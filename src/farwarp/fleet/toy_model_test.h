@@ -1,0 +1,35 @@
+// The smallest model: what toy_model_test.dev.cc and toy_model_test.cc share. HACKING.md, "Add a model", follows it.
+//
+//   begin   h = the inputs                            the hidden vector, 256 rows of each column
+//   widen   wide = W1 * rmsnorm(h)                    a product
+//   square  squared = wide * wide                     no product: a unit is a column
+//   narrow  h += the ranks' sums of W2 * squared      a product, whose sums ranks exchange
+//   finish  outputs = rmsnorm's input of h            no product: every worker waits for all of it
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/fleet/launch.h"
+#include "farwarp/fleet/sites.h"
+#include "farwarp/fleet/worker_shared.h"
+
+namespace farwarp::fleet::toy {
+
+inline constexpr int kRows = 256;      ///< of the hidden vector
+inline constexpr int kWideRows = 512;  ///< of `wide`, of a rank
+
+enum class Kind : std::int32_t { kBegin, kWiden, kSquare, kNarrow, kFinish };
+
+enum Site : std::uint32_t { kSiteWiden = kModelSites, kSiteSquare, kSiteNarrow, kSiteFinish };
+inline constexpr auto kSiteNames = with_model_sites({"the input of widen", "the input of square", "the input of narrow", "all of the output"});
+
+struct Args {
+  Launch launch;
+  const std::uint64_t* inputs;  ///< fours [kRows / 4][columns]
+  std::uint64_t* outputs;       ///< the same
+};
+
+template <int columns, bool bulk_copy>
+using SharedLayout = WorkerShared<columns, bulk_copy, 0, 0>;
+
+}  // namespace farwarp::fleet::toy
