@@ -34,7 +34,7 @@ inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's staging buffer in shared memory
 /// MoeLayout::kRows in bulk mode, on targets with bulk copies: slots of a warp's ring in shared memory, and the most bytes of one.
-inline constexpr int kRingSlots = 3, kMostSlotBytes = 8192;
+inline constexpr int kRingSlots = 3, kMaxSlotBytes = 8192;
 inline constexpr int kBatch = 128;        ///< tokens a block routes at a time
 inline constexpr int kBitmapTokens = 32;  ///< tokens of one bitmap, which is one header packet
 constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
@@ -50,8 +50,8 @@ inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 /// the split form dispatch and combine are one launch each, or two halves each.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
-/// Args::part
-inline constexpr std::int32_t kSendPart = 1, kReceivePart = 2, kBothParts = 3;
+/// Args::halves
+inline constexpr std::int32_t kSendHalf = 1, kReceiveHalf = 2, kBothHalves = 3;
 
 /// In Args::kept.
 inline constexpr std::int64_t kKeptRowsAt = 256;
@@ -107,20 +107,20 @@ constexpr std::int64_t row_places_bytes(int ranks, int max_tokens) {
 
 /// With MoeLayout::kRows in bulk mode, on targets with bulk copies: the rings, after the places of rows, which end at `places_end`.
 struct RingLayout {
-  std::int64_t barriers, slots;  ///< Args::ring_barriers, Args::ring_slots
-  std::int32_t slot_bytes;       ///< as many as fit into `room` bytes of shared memory, at most kMostSlotBytes
+  std::int64_t barriers, slots;  ///< RingArgs::barriers, RingArgs::slots
+  std::int32_t slot_bytes;       ///< as many as fit into `room` bytes of shared memory, at most kMaxSlotBytes
   std::int64_t total;
 };
 constexpr RingLayout ring_layout(std::int64_t places_end, std::int64_t room, int warps) {
-  constexpr std::int32_t kLeastSlotBytes = 1024, kAlign = 128;
+  constexpr std::int32_t kMinSlotBytes = 1024, kAlign = 128;
   RingLayout layout{};
   const std::int64_t rings = std::int64_t{warps} * kRingSlots;
   layout.barriers = (places_end + kAlign - 1) / kAlign * kAlign;
   layout.slots = (layout.barriers + 8 * rings + kAlign - 1) / kAlign * kAlign;
   const std::int64_t fits = (room - layout.slots) / rings / kAlign * kAlign;
-  layout.slot_bytes = static_cast<std::int32_t>(fits > kMostSlotBytes    ? kMostSlotBytes
-                                                : fits < kLeastSlotBytes ? kLeastSlotBytes
-                                                                         : fits);
+  layout.slot_bytes = static_cast<std::int32_t>(fits > kMaxSlotBytes   ? kMaxSlotBytes
+                                                : fits < kMinSlotBytes ? kMinSlotBytes
+                                                                       : fits);
   layout.total = layout.slots + rings * layout.slot_bytes;
   return layout;
 }
@@ -157,7 +157,7 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
 /// The shared memory of a launch: the parts, the places of rows with MoeLayout::kRows, and the rings if that is in bulk mode on a target with bulk copies.
 struct LaunchMemory {
   SharedLayout parts;
-  std::int64_t row_places;  ///< Args::row_places
+  std::int64_t row_places;  ///< RowsArgs::places
   RingLayout rings;         ///< without rings: zeros
   std::int64_t total;
 };
@@ -185,69 +185,121 @@ constexpr std::uint32_t moe_reciprocal(int num_experts) {
   return static_cast<std::uint32_t>(0xffffffffu / static_cast<std::uint32_t>(num_experts) + 1);
 }
 
-/// The argument block of every kernel of the operator.
+// ---- the argument block: what all kernels read, and a group for each of their families ----------------------------------
+
+/// This rank's tokens. Read by every kernel that moves rows or weights.
+struct TokenArgs {
+  std::int32_t count;
+  const std::int32_t* on_device;  ///< or null: the count
+  const void* topk;
+  std::int32_t wide_indices;  ///< 1: topk holds int64, and what dispatch delivers of it, too
+  const float* weights;       ///< of dispatch and fused; with Desc::weights_at_combine of combine
+};
+
+/// Rows that are sent. Read by the kernels fused_* and dispatch_*.
+struct SendArgs {
+  const void* x;
+  std::int32_t row_bytes;  ///< of a dispatched row in the workspace
+  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, counted from 1; 0: none
+  std::uint64_t configuration;
+};
+
+/// fp8 rows. Read by the kernels fused_*_fp8_* and dispatch_*_fp8*; `scales` and `by_room` by the latter.
+struct Fp8Args {
+  std::int32_t scales_at;  ///< where a row's scales begin, in bytes
+  std::int32_t exponents;  ///< 1: scales are powers of two; 2: and are delivered as bytes, their exponents
+  float* scales;
+  Divisor by_room;  ///< masked layout: rows of an expert
+};
+
+/// Rows that are delivered. Read by the kernels dispatch_*.
+struct DispatchArgs {
+  void* recv_x;
+  std::int64_t recv_rows;
+  std::int32_t* counts;
+  std::int32_t* row_offsets;
+  std::int64_t* origins;
+  std::int32_t max_local_experts;
+  std::int32_t masked_layout;  ///< 1: MoeLayout::kMasked
+  std::int32_t lane_entries;   ///< entries of tokens that a warp counts at a time, one on a lane
+  Divisor by_k;
+};
+
+/// Rows by expert. Read by the kernels dispatch_*, without effect for MoeLayout::kRows.
+struct ExpertRowsArgs {
+  std::int32_t row_alignment;
+  std::int32_t* count_sums;  ///< or null: [local experts], to which counts are added
+  std::int64_t* row_ranges;  ///< masked layout, or null: [local experts][ranks]: first row in the expert's << 32 | rows
+  std::int32_t* row_tokens;  ///< masked layout, or null: [recv_rows]: token of each row at its source
+};
+
+/// MoeLayout::kRows. Read by the kernels dispatch_rows_*.
+struct RowsArgs {
+  const std::int32_t* expert_counts;  ///< or null: [num_experts], the counts that owners are told
+  void* recv_topk;
+  float* recv_weights;
+  std::int64_t places;  ///< in shared memory, i32 [bitmap words][ranks], then [ranks + 1]
+};
+
+/// Rows in pieces: MoeLayout::kRows in bulk mode, on targets with bulk copies; else zeros. Read by the kernels dispatch_rows_bulk and
+/// combine_rows_bulk_*; `slot_bytes` by return_row_weights, too.
+struct RingArgs {
+  std::int64_t barriers;  ///< in shared memory, u64 [warps][kRingSlots]
+  std::int64_t slots;     ///< in shared memory, bytes [warps][kRingSlots][slot_bytes]
+  std::int32_t slot_bytes;
+  std::int32_t piece_bytes;  ///< bytes of a row that are copied at a time, at most slot_bytes
+};
+
+/// Sums. Read by the kernels combine_*; `out` by fused_*, too.
+struct CombineArgs {
+  const void* y;
+  void* out;
+  std::int32_t after_nothing;  ///< 1: combine of a handle: the dispatch of this call has sent no rows
+};
+
+/// Read by the kernel return_row_weights.
+struct RowWeightArgs {
+  const float* of_rows;  ///< [rows][k], what this owner returns beside the rows
+  float* sums;           ///< [tokens][k]
+};
+
+/// Read by the kernels fused_*_table.
+struct FusedArgs {
+  const float* expert_table;
+};
+
+/// The argument block of every kernel.
 struct Args {
+  // Read by all kernels, by end_without_combine the first two alone.
   WorldView view;
-  std::uint32_t slot;  ///< of the operator in its World
+  std::uint32_t operator_slot;  ///< the operator's slot in its World
   std::int32_t num_experts;
   std::uint32_t reciprocal;  ///< moe_reciprocal(num_experts)
   std::int32_t k;
   std::int32_t hidden;
   std::int32_t max_tokens;
-  std::int32_t max_local_experts;
   std::int32_t segments;  ///< segments of a row, which different warps take
   Divisor by_segments, by_ranks;
-  Roles roles;             ///< of this launch
-  std::int32_t row_bytes;  ///< of a dispatched row in the workspace
-  std::int32_t scales_at;  ///< fp8 dispatch: where a row's scales begin, in bytes
+  Roles roles;          ///< of this launch
+  std::int32_t halves;  ///< of the call, which this launch does: kSendHalf, kReceiveHalf, or both
   std::int32_t header_packets;
-  std::int32_t wide_indices;  ///< 1: topk holds int64
-  std::int32_t tokens;
-  std::int32_t masked_layout;  ///< 1: MoeLayout::kMasked
-  std::int32_t lane_entries;   ///< entries of tokens that a warp counts at a time, one on a lane
-  Divisor by_k;
-  std::int32_t row_alignment;
-  std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, counted from 1; 0: none
-  std::uint64_t configuration;
-  std::int64_t recv_rows;
   std::int64_t workspace;  ///< offset in every heap
   MoeWorkspace offsets;    ///< relative to workspace
-  SharedLayout shared;
-  const void* x;
-  const void* topk;
-  const float* weights;
-  const std::int32_t* tokens_on_device;
-  void* recv_x;
-  float* recv_scales;
-  std::int32_t* counts;
-  std::int32_t* row_offsets;
-  std::int64_t* origins;
-  const void* y;
-  void* out;
   /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. A u32 at its begin is the number of received rows (without rings);
   /// from kKeptRowsAt on: Regions::kept(), or with rings Regions::kept_row().
   std::byte* kept;
-  std::int64_t* row_ranges;  ///< masked layout, or null: [local experts][ranks]: first row in the expert's << 32 | rows
-  std::int32_t* row_tokens;  ///< masked layout, or null: [recv_rows]: token of each row at its source
-  std::int32_t* recv_stats;  ///< or null: [local experts], to which counts are added
-  std::int32_t part;         ///< of the call, which this launch does: kSendPart, kReceivePart, or both
-  std::int32_t after_nothing;    ///< 1: combine of a handle: the dispatch of this call has sent no rows
-  std::int32_t scale_exponents;  ///< 1: scales of fp8 are powers of two; 2: and are delivered as bytes, their exponents
-  const std::int32_t* expert_counts;  ///< kRows, or null: [num_experts], the counts that owners are told
-  const float* row_weights;           ///< kRows: [rows][k], what this owner returns beside the rows
-  float* out_weights;                 ///< kRows: [tokens][k], their sums
-  const float* expert_table;
-  std::int64_t combine_weights;  ///< MoeAllToAllPlan::combine_weights
-  Divisor by_room;               ///< masked layout: rows of an expert
-  std::int64_t row_places;       ///< MoeLayout::kRows: in shared memory, i32 [bitmap words][ranks], then [ranks + 1]
-  void* recv_topk;
-  float* recv_weights;
-  // MoeLayout::kRows in bulk mode, on targets with bulk copies:
-  std::int64_t ring_barriers;  ///< in shared memory, u64 [warps][kRingSlots]
-  std::int64_t ring_slots;     ///< in shared memory, bytes [warps][kRingSlots][slot_bytes]
-  std::int32_t slot_bytes;
-  std::int32_t piece_bytes;   ///< bytes of a row that are copied at a time, at most slot_bytes
-  std::int64_t return_flags;  ///< MoeAllToAllPlan::return_flags
+  TokenArgs tokens;
+  // Read by the families that their comments name.
+  SharedLayout shared;  ///< read by the kernels fused_* and dispatch_*
+  SendArgs send;
+  Fp8Args fp8;
+  DispatchArgs dispatch;
+  ExpertRowsArgs expert_rows;
+  RowsArgs rows;
+  RingArgs ring;
+  CombineArgs combine;
+  RowWeightArgs row_weights;
+  FusedArgs fused;
 };
 
 }  // namespace farwarp::moe

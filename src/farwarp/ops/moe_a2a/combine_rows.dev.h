@@ -13,7 +13,7 @@ using namespace farwarp::moe;
 // ---- at the owner ---------------------------------------------------------------------------------------------------------
 
 FARWARP_DEVICE Global<const std::byte> row_of_y(const Args& args, std::int32_t place) {
-  return Global<const std::byte>(static_cast<const std::byte*>(args.y)) + place * row_stride(args);
+  return Global<const std::byte>(static_cast<const std::byte*>(args.combine.y)) + place * row_stride(args);
 }
 
 /// [warp] Returns rows to their sources in the order of tokens, this rank's own ones only if `to_itself`. Waits for nobody.
@@ -70,7 +70,7 @@ class SumRing {
     constexpr int kBytes = sizeof(Vector);
     if (!await_rows(segment, ranks)) return false;
     const int owners = count_bits(ranks), length = (segment.last - segment.first) * kBytes;
-    const int fits = args_.slot_bytes / owners / kBytes * kBytes, pieces = (length + fits - 1) / fits;
+    const int fits = args_.ring.slot_bytes / owners / kBytes * kBytes, pieces = (length + fits - 1) / fits;
     const int each = (length / kBytes + pieces - 1) / pieces * kBytes;
 #pragma unroll 1
     for (int begin = 0; begin < length; begin += each) {
@@ -114,7 +114,7 @@ class SumRing {
   /// [first lane]
   FARWARP_DEVICE void load_piece(const Addends& piece, std::uint32_t ranks, std::int32_t own) {
     const Shared<Mbarrier> barrier = ring_barriers(args_) + next_;
-    Shared<std::byte> to = ring_slots(args_) + next_ * args_.slot_bytes;
+    Shared<std::byte> to = ring_slots(args_) + next_ * args_.ring.slot_bytes;
     mbarrier_arrive_expect(barrier, piece.owners * piece.bytes);
 #pragma unroll 1
     for (std::uint32_t left = ranks; left != 0; left &= left - 1) {
@@ -137,8 +137,8 @@ class SumRing {
     if (piece.bytes == 0 || broken_) return;
     broken_ = ballot(!wait_mbarrier(call_, ring_barriers(args_) + oldest_, parity_, kSiteStaging)) != 0;
     if (broken_) return;
-    add_up(piece,
-           Shared<const Vector>(reinterpret_cast<const Vector*>((ring_slots(args_) + oldest_ * args_.slot_bytes).raw)));
+    add_up(piece, Shared<const Vector>(
+                      reinterpret_cast<const Vector*>((ring_slots(args_) + oldest_ * args_.ring.slot_bytes).raw)));
     warp_sync();  // orders the copy that overwrites the slot after the lanes' reads
     if (++oldest_ == kRingSlots) {
       oldest_ = 0;
@@ -150,7 +150,7 @@ class SumRing {
   FARWARP_DEVICE void add_up(const Addends& piece, Shared<const Vector> rows) {
     constexpr int kAhead = 4, kBytes = sizeof(Vector);
     const int vectors = piece.bytes / kBytes;
-    const Global<Vector> out = Global<Vector>(static_cast<Vector*>(args_.out)) +
+    const Global<Vector> out = Global<Vector>(static_cast<Vector*>(args_.combine.out)) +
                                (std::int64_t{piece.token} * regions_.vectors() + piece.begin / kBytes);
 #pragma unroll 1
     for (int u = lane_index(); u < vectors; u += kAhead * kStride) {
@@ -204,7 +204,7 @@ FARWARP_DEVICE void add_up_in_pieces(Call& call, const Args& args, int tokens, i
         const auto ranks = static_cast<std::uint32_t>(found);
         if (ranks != 0) return ring.push(segment, ranks, static_cast<std::int32_t>(found >> 32));
         const Global<Vector> out =
-            Global<Vector>(static_cast<Vector*>(args.out)) + std::int64_t{token} * regions.vectors();
+            Global<Vector>(static_cast<Vector*>(args.combine.out)) + std::int64_t{token} * regions.vectors();
         for (int u = segment.first + lane_index(); u < segment.last; u += kStride) store(out + u, Vector{});
         return true;
       });
@@ -229,9 +229,9 @@ FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int t
 
 template <class Machine, class T>
 FARWARP_DEVICE void combine_in_pieces(const Args& args) {
-  const bool both = args.part == kBothParts;
+  const bool both = args.halves == kBothHalves;
   RowRing ring = ring_of_warp(args);
-  Call call = begin_call(args.view, args.slot, sends(args) ? kReceived : kReturning);
+  Call call = begin_call(args.view, args.operator_slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
   const int senders = sends(args) ? args.roles.sending_warps : 0;
   const int tokens = receives(args) ? token_count(call, args) : 0;

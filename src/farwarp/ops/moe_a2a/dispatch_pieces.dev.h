@@ -30,7 +30,7 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
     const int token = first + lanes.token, entry = token * args.k + lanes.slot;
     const bool there = lanes.group != 0 && token < tokens;
     const int expert = expert_or_none(args, table_entry(args, entry, there));
-    const float weight = there ? load(Global<const float>(args.weights) + entry) : 0;
+    const float weight = there ? load(Global<const float>(args.tokens.weights) + entry) : 0;
     const int owner = expert >= 0 ? rank_of(args, expert) : -1;
     const std::uint64_t route = owner >= 0 ? pack_route(weight, expert - first_expert(args, owner), 0) : 0;
 #pragma unroll 1
@@ -67,14 +67,15 @@ FARWARP_DEVICE void deliver_entries(Call& call, const Args& args) {
       const Route route = unpack_route(word[0]);
       const bool here = word[0] != kNoRoute;
       store_entry(args, std::int64_t{place} * args.k + lanes.slot, here ? route.expert : -1, here ? route.weight : 0);
-      if (lanes.slot == 0 && args.origins != nullptr)
-        store(Global<std::int64_t>(args.origins) + place, std::int64_t{source} << 48 | std::int64_t{token} << 16);
+      if (lanes.slot == 0 && args.dispatch.origins != nullptr)
+        store(Global<std::int64_t>(args.dispatch.origins) + place,
+              std::int64_t{source} << 48 | std::int64_t{token} << 16);
     }
   }
 }
 
 FARWARP_DEVICE Global<const std::byte> row_of_x(const Args& args, int token) {
-  return Global<const std::byte>(static_cast<const std::byte*>(args.x)) + token * row_stride(args);
+  return Global<const std::byte>(static_cast<const std::byte*>(args.send.x)) + token * row_stride(args);
 }
 
 /// [block] Sends this rank's rows in the order of tokens, those for itself only if `to_itself`. No warp waits for another.
@@ -113,7 +114,7 @@ FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, 
 template <class Machine>
 FARWARP_DEVICE void deliver_in_pieces(Call& call, const Args& args, RowRing& ring, bool from_x) {
   const Regions regions = regions_of(args, call);
-  const Peer<std::byte> out(static_cast<std::byte*>(args.recv_x));
+  const Peer<std::byte> out(static_cast<std::byte*>(args.dispatch.recv_x));
   const auto store_piece = [&](const Piece& piece, Shared<const std::byte> slot) {
     bulk_store(out + (piece.row * row_stride(args) + piece.begin), slot, piece.bytes);
   };
@@ -164,7 +165,8 @@ FARWARP_DEVICE void receive_in_pieces(Call& call, const Args& args, RowRing& rin
   deliver_entries(call, args);
   if (ballot(!call.live) != 0) call.live = false;
   deliver_in_pieces<Machine>(call, args, ring, sends(args));
-  if (is_first_worker(args) && args.counts != nullptr) await_counts(call, args);  // they may come later than the rows
+  if (is_first_worker(args) && args.dispatch.counts != nullptr)
+    await_counts(call, args);  // they may come later than the rows
 }
 
 /// dispatch_rows() in pieces. A block that sends and receives does the one after the other.
@@ -172,7 +174,7 @@ template <class Machine>
 FARWARP_DEVICE void dispatch_in_pieces(const Args& args) {
   RowRing ring = ring_of_warp(args);
   const int given = given_tokens(args);
-  Call call = begin_call(args.view, args.slot, sends(args) ? kIdle : kSent);
+  Call call = begin_call(args.view, args.operator_slot, sends(args) ? kIdle : kSent);
   if (!call.live) return;
   if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
@@ -183,7 +185,7 @@ FARWARP_DEVICE void dispatch_in_pieces(const Args& args) {
   }
   if (receives(args)) {
     receive_in_pieces<Machine>(call, args, ring);
-  } else if (is_first_worker(args) && args.counts != nullptr) {
+  } else if (is_first_worker(args) && args.dispatch.counts != nullptr) {
     await_counts(call, args);
   }
   end_call(call, receives(args) ? kReceived : kSent);

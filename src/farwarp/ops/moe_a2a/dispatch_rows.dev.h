@@ -34,7 +34,7 @@ FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
     if (sends(args) && args.roles.sending_blocks == num_blocks()) prefetch_segments(args);
   }
   RowsToSend<Wire, RouteSenders::row_warps> rows(args, parcels);
-  Call call = begin_call(args.view, args.slot, sends(args) ? kIdle : kSent);
+  Call call = begin_call(args.view, args.operator_slot, sends(args) ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
   if (sends(args)) {
@@ -45,7 +45,7 @@ FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
   }
   if (receives(args)) {
     receive_whole_rows(wire);
-  } else if (is_first_worker(args) && args.counts != nullptr) {
+  } else if (is_first_worker(args) && args.dispatch.counts != nullptr) {
     await_counts(call, args);
   }
   end_call(call, receives(args) ? kReceived : kSent);

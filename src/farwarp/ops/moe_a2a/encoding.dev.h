@@ -66,7 +66,7 @@ FARWARP_DEVICE void values_of(const Fp8Vector& vector, float (&values)[kElements
 }
 
 /// [warp] Quantises a bf16 vector of each lane. A scale group is kGroupVectors consecutive lanes, the first of them a multiple of
-/// kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number, with Args::scale_exponents rounded up to a power of
+/// kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number, with Fp8Args::exponents rounded up to a power of
 /// two. A group with an infinity decodes to NaN.
 FARWARP_DEVICE Fp8Vector quantised(const Args& args, const Vector& vector) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
@@ -84,7 +84,7 @@ FARWARP_DEVICE Fp8Vector quantised(const Args& args, const Vector& vector) {
     largest = other > largest ? other : largest;
   }
   float inverse = divide(kLargest, largest), scale = multiply(largest, 1.0f / kLargest);
-  if (args.scale_exponents != 0) {  // `scale` is positive and normal, or infinite
+  if (args.fp8.exponents != 0) {  // `scale` is positive and normal, or infinite
     const std::uint32_t exponent = (std::bit_cast<std::uint32_t>(scale) + 0x7fffff) >> 23;
     scale = std::bit_cast<float>(exponent << 23);
     inverse = exponent < 254 ? std::bit_cast<float>((254 - exponent) << 23) : 0.0f;
@@ -109,7 +109,7 @@ struct Unquantised {
   /// [thread] Stores vector `u` of output row `place`.
   FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Vector& vector) {
     const int vectors = args.hidden / kElementsPer<Vector>;
-    store<Cache::streaming>(Global<Vector>(static_cast<Vector*>(args.recv_x)) + (place * vectors + u), vector);
+    store<Cache::streaming>(Global<Vector>(static_cast<Vector*>(args.dispatch.recv_x)) + (place * vectors + u), vector);
   }
 };
 
@@ -120,7 +120,7 @@ struct AsFp8 {
   FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
     deliver_numbers(args, place, u, vector);
     if (u % kGroupVectors == 0)
-      store(Global<float>(args.recv_scales) + (place * groups(args) + u / kGroupVectors), vector.scale);
+      store(Global<float>(args.fp8.scales) + (place * groups(args) + u / kGroupVectors), vector.scale);
   }
 
  protected:
@@ -128,27 +128,28 @@ struct AsFp8 {
     return (args.hidden / kElementsPer<Vector> + kGroupVectors - 1) / kGroupVectors;
   }
   FARWARP_DEVICE static void deliver_numbers(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
-    const Global<std::uint64_t> out(static_cast<std::uint64_t*>(args.recv_x));
+    const Global<std::uint64_t> out(static_cast<std::uint64_t*>(args.dispatch.recv_x));
     store<Cache::streaming>(out + (place * (args.hidden / kElementsPer<Vector>)+u), vector.numbers);
   }
 };
 
-/// AsFp8 with MoeScales::kColumns, or kExponentColumns if Args::scale_exponents is 2.
+/// AsFp8 with MoeScales::kColumns, or kExponentColumns if Fp8Args::exponents is 2.
 struct AsFp8Columns : AsFp8 {
   FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
     deliver_numbers(args, place, u, vector);
     if (u % kGroupVectors != 0) return;
-    const std::int32_t room = args.by_room.value, expert = args.by_room.quotient(static_cast<std::int32_t>(place));
+    const std::int32_t room = args.fp8.by_room.value,
+                       expert = args.fp8.by_room.quotient(static_cast<std::int32_t>(place));
     const std::int32_t group = u / kGroupVectors;
     const std::int64_t row = place - std::int64_t{expert} * room;
-    if (args.scale_exponents == 2) {  // four groups of a row are a word
+    if (args.fp8.exponents == 2) {  // four groups of a row are a word
       const std::int64_t word = (std::int64_t{expert} * (groups(args) / 4) + group / 4) * room + row;
-      store(Global<std::uint8_t>(reinterpret_cast<std::uint8_t*>(args.recv_scales)) + (4 * word + group % 4),
+      store(Global<std::uint8_t>(reinterpret_cast<std::uint8_t*>(args.fp8.scales)) + (4 * word + group % 4),
             static_cast<std::uint8_t>(std::bit_cast<std::uint32_t>(vector.scale) >> 23));
       return;
     }
     const std::int64_t column = std::int64_t{expert} * groups(args) + group;
-    store(Global<float>(args.recv_scales) + (column * room + row), vector.scale);
+    store(Global<float>(args.fp8.scales) + (column * room + row), vector.scale);
   }
 };
 

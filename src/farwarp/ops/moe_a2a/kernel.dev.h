@@ -38,9 +38,9 @@ FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
 
 /// [block] Prefetches what the grid will send. All warps take part, also those that do not send. For wires without kLoadsAhead.
 FARWARP_DEVICE void prefetch_segments(const Args& args) {
-  if (args.tokens_on_device != nullptr) return;
+  if (args.tokens.on_device != nullptr) return;
   constexpr int kLine = 128;
-  const int items = args.tokens * args.segments, entry_bytes = args.wide_indices != 0 ? 8 : 4;
+  const int items = args.tokens.count * args.segments, entry_bytes = args.tokens.wide_indices != 0 ? 8 : 4;
   const std::int64_t segment = 2 * args.by_segments.quotient(args.hidden);  // bytes, without the wire's alignment
   const auto bytes_at = [](const void* start, std::int64_t at) {
     return Global<const std::byte>(static_cast<const std::byte*>(start)) + at;
@@ -48,12 +48,12 @@ FARWARP_DEVICE void prefetch_segments(const Args& args) {
 #pragma unroll 1
   for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
     const int token = args.by_segments.quotient(item), entry = token * args.k;
-    if (lane_index() == 0) prefetch(bytes_at(args.topk, entry * entry_bytes));
-    if (lane_index() == 1) prefetch(bytes_at(args.weights, entry * 4));
+    if (lane_index() == 0) prefetch(bytes_at(args.tokens.topk, entry * entry_bytes));
+    if (lane_index() == 1) prefetch(bytes_at(args.tokens.weights, entry * 4));
     const std::int64_t first = std::int64_t{2} * token * args.hidden + (item - token * args.segments) * segment;
 #pragma unroll 1
     for (std::int64_t at = lane_index() * kLine; at < segment; at += Target::kWarpSize * kLine)
-      prefetch(bytes_at(args.x, first + at));
+      prefetch(bytes_at(args.send.x, first + at));
   }
 }
 
@@ -95,7 +95,7 @@ FARWARP_DEVICE void fused(const Args& args) {
   const int given = given_tokens(args);
   const Parcels<RouteSenders::row_warps> parcels(args, tokens_or_none(args, given));
   RowsToSend<Wire, RouteSenders::row_warps> rows(args, parcels);
-  Call call = join_call(args.view, args.slot, kIdle);
+  Call call = join_call(args.view, args.operator_slot, kIdle);
   if (!call.live) return;
   Wire wire(call, args);
   const int tokens = checked_tokens(call, args, given);
@@ -111,9 +111,9 @@ FARWARP_DEVICE void fused(const Args& args) {
   }
 }
 
-// Split form: a launch does half of the call or both (Args::part). One kernel serves all, so that profiles show one name, and code is stored once.
-FARWARP_DEVICE bool sends(const Args& args) { return (args.part & kSendPart) != 0; }
-FARWARP_DEVICE bool receives(const Args& args) { return (args.part & kReceivePart) != 0; }
+// Split form: a launch does half of the call or both (Args::halves). One kernel serves all, so that profiles show one name, and code is stored once.
+FARWARP_DEVICE bool sends(const Args& args) { return (args.halves & kSendHalf) != 0; }
+FARWARP_DEVICE bool receives(const Args& args) { return (args.halves & kReceiveHalf) != 0; }
 
 template <class Wire>
 FARWARP_DEVICE void dispatch(const Args& args) {
@@ -125,7 +125,7 @@ FARWARP_DEVICE void dispatch(const Args& args) {
   }
   EntriesAhead entries(args, is_worker(args) ? own_tokens(args, given_or_none) : OwnTokens{0, 0});
   RowsToSend<Wire, RouteSenders::workers> rows(args, parcels);
-  Call call = join_call(args.view, args.slot, sends(args) ? kIdle : kSent);
+  Call call = join_call(args.view, args.operator_slot, sends(args) ? kIdle : kSent);
   if (!call.live) return;
   Wire wire(call, args);
   if (sends(args)) {
@@ -141,7 +141,7 @@ FARWARP_DEVICE void dispatch(const Args& args) {
 template <class T>
 FARWARP_DEVICE void combine(const Args& args) {
   const KeptAhead kept(args, sends(args));
-  Call call = join_call(args.view, args.slot, sends(args) ? kReceived : kReturning);
+  Call call = join_call(args.view, args.operator_slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
   claim_and_leave(call, receives(args) ? kIdle : kReturning);
   if (sends(args)) return_rows<T, KeptWeights>(call, args, kept);
@@ -154,19 +154,19 @@ FARWARP_DEVICE void combine_with_weights(const Args& args) {
   const int given = given_tokens(args), given_or_none = sends(args) ? tokens_or_none(args, given) : 0;
   const TokenEntry entry(args, warp_in_grid(), warp_in_grid() < given_or_none);
   const KeptAhead kept(args, sends(args));
-  Call call = join_call(args.view, args.slot, sends(args) ? kReceived : kReturning);
+  Call call = join_call(args.view, args.operator_slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
   const int tokens = checked_tokens(call, args, given);
   if (sends(args)) send_weights(call, args, tokens, entry);
   claim_and_leave(call, receives(args) ? kIdle : kReturning);
   if (sends(args)) return_rows<T, SentWeights>(call, args, kept);
   if (receives(args)) receive_returns<T>(call, args, tokens);
-  if (sends(args) && args.after_nothing == 0) retag_idle_weights(call, args);
+  if (sends(args) && args.combine.after_nothing == 0) retag_idle_weights(call, args);
 }
 
 /// Ends a call of which combine does not come: the next one begins with a dispatch.
 FARWARP_DEVICE void end_without_combine(const Args& args) {
-  const Call call = begin_call(args.view, args.slot, kReceived);
+  const Call call = begin_call(args.view, args.operator_slot, kReceived);
   if (call.live) end_call(call, kIdle);
 }
 

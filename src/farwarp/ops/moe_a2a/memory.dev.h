@@ -32,11 +32,11 @@ struct Regions {
   /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given to combine. kRows: at the source
   /// `where` of a token from its owner `source`, one for each k-slot: the weights that the owner returns.
   FARWARP_DEVICE Peer<Packet> combine_weights(int where, int source, std::int32_t token) const {
-    return at<Packet>(where, args.combine_weights) + place_of_row(source, token) * args.k;
+    return at<Packet>(where, args.offsets.combine_weights) + place_of_row(source, token) * args.k;
   }
   /// A row's data at `where` from `source`, in the wire's format.
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
-    return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.row_bytes);
+    return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.send.row_bytes);
   }
   /// At the source `where`: what `owner` returns for `token`, a partial sum or, with rings, a row. Those of all owners for a token are consecutive.
   FARWARP_DEVICE Peer<Vector> returned(int where, std::int32_t token, int owner) const {
@@ -52,7 +52,7 @@ struct Regions {
   /// kRows in bulk mode, at the source `where`: the flag of a segment of the row that `owner` returns for `token`.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int32_t token, int owner,
                                                              int segment) const {
-    return at<SystemCell<std::uint64_t>>(where, args.return_flags) +
+    return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
            (place_of_return(token, owner) * args.segments + segment);
   }
   // What dispatch keeps for combine, in this rank's own memory (Args::kept).

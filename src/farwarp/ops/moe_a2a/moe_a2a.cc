@@ -19,13 +19,13 @@ using moe::CallForm;
 using moe::check_counts;
 using moe::check_received;
 using moe::FusedExpert;
-using moe::kBothParts;
+using moe::kBothHalves;
 using moe::kFusedExperts;
 using moe::kIdle;
 using moe::kReceived;
-using moe::kReceivePart;
+using moe::kReceiveHalf;
 using moe::kReturning;
-using moe::kSendPart;
+using moe::kSendHalf;
 using moe::kSent;
 
 /// Combine without rings uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in flight. Two are faster than one
@@ -51,28 +51,27 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   const MachineShape& shape = world.device().shape();
   moe::Args& args = state->args;
   args.view = world.view();
-  args.slot = state->opened.slot();
+  args.operator_slot = state->opened.slot();
   args.num_experts = desc.num_experts;
   args.reciprocal = moe::moe_reciprocal(desc.num_experts);
   args.k = desc.experts_per_token;
   args.max_tokens = desc.max_tokens;
-  args.max_local_experts = plan->max_local_experts;
+  args.dispatch.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
   args.by_segments = Divisor(plan->segments);
   args.by_ranks = Divisor(plan->ranks);
-  args.row_bytes = static_cast<std::int32_t>(plan->row_bytes);
-  args.scales_at = static_cast<std::int32_t>(moe::fp8_scales_at(desc.hidden));
+  args.send.row_bytes = static_cast<std::int32_t>(plan->row_bytes);
+  args.fp8.scales_at = static_cast<std::int32_t>(moe::fp8_scales_at(desc.hidden));
   args.header_packets = plan->header_packets;
-  args.wide_indices = desc.index_type == DType::kI64;
-  args.masked_layout = desc.layout == MoeLayout::kMasked;
-  const int tokens_apart = args.masked_layout != 0 ? desc.experts_per_token : 1;
-  args.lane_entries = shape.traits.warp_size / tokens_apart * tokens_apart;
-  args.by_k = Divisor(desc.experts_per_token);
-  args.row_alignment = desc.row_alignment;
-  args.recv_rows = plan->recv_rows;
-  args.by_room =
+  args.tokens.wide_indices = desc.index_type == DType::kI64;
+  args.dispatch.masked_layout = desc.layout == MoeLayout::kMasked;
+  const int tokens_apart = args.dispatch.masked_layout != 0 ? desc.experts_per_token : 1;
+  args.dispatch.lane_entries = shape.traits.warp_size / tokens_apart * tokens_apart;
+  args.dispatch.by_k = Divisor(desc.experts_per_token);
+  args.expert_rows.row_alignment = desc.row_alignment;
+  args.dispatch.recv_rows = plan->recv_rows;
+  args.fp8.by_room =
       Divisor(static_cast<std::int32_t>(std::max<std::int64_t>(1, plan->recv_rows / plan->max_local_experts)));
-  args.combine_weights = plan->combine_weights;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.offsets = parts;
   // The device's offsets all start from buffer 0: those of buffer 1 are moved by its distance.
@@ -82,12 +81,11 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.offsets.returns += moved;
   const moe::LaunchMemory memory = moe::launch_memory(*plan, shape.traits);
   args.shared = memory.parts;
-  args.row_places = memory.row_places;
-  args.ring_barriers = memory.rings.barriers;
-  args.ring_slots = memory.rings.slots;
-  args.slot_bytes = memory.rings.slot_bytes;
-  args.return_flags = plan->return_flags;
-  args.scale_exponents = desc.scales == MoeScales::kExponentColumns ? 2 : desc.powers_of_two ? 1 : 0;
+  args.rows.places = memory.row_places;
+  args.ring.barriers = memory.rings.barriers;
+  args.ring.slots = memory.rings.slots;
+  args.ring.slot_bytes = memory.rings.slot_bytes;
+  args.fp8.exponents = desc.scales == MoeScales::kExponentColumns ? 2 : desc.powers_of_two ? 1 : 0;
   args.kept = args.view.heap[args.view.rank] + args.workspace + parts.kept;
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
   // With max_sms, twice the blocks could occupy twice as many multiprocessors; with rings, one block takes most of the shared memory.
@@ -127,10 +125,10 @@ Status MoeAllToAll::dispatch_send(const MoeTokens& tokens, Stream stream, const 
   if (!status.ok()) return status;
   if (const Status ended = state_->end_uncombined(stream); !ended.ok()) return ended;
   state_->set_tokens(tokens, CallForm::kSplit);
-  state_->args.counts = counts.counts;
-  state_->args.row_offsets = counts.offsets;
+  state_->args.dispatch.counts = counts.counts;
+  state_->args.dispatch.row_offsets = counts.offsets;
   state_->counted = counted;
-  return state_->run_phase(kDispatch, kSendPart, kSent, stream);
+  return state_->run_phase(kDispatch, kSendHalf, kSent, stream);
 }
 
 Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
@@ -140,7 +138,7 @@ Status MoeAllToAll::dispatch_recv(const MoeReceived& received, Stream stream) {
                      state_->check_memory({.tokens = state_->tokens_again(), .received = received})});
   if (!status.ok()) return status;
   state_->set_received(received);
-  return state_->run_phase(kDispatch, kReceivePart, kReceived, stream);
+  return state_->run_phase(kDispatch, kReceiveHalf, kReceived, stream);
 }
 
 Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk_weights, const MoeHandle* handle) {
@@ -153,9 +151,9 @@ Status MoeAllToAll::combine_send(const void* y, Stream stream, const float* topk
                                                        .topk_weights = topk_weights})});
   if (status.ok() && handle != nullptr) status = state_->take_up(*handle, stream);
   if (!status.ok()) return status;
-  state_->args.y = y;
-  state_->args.weights = topk_weights;
-  return state_->run_phase(kCombine, kSendPart, kReturning, stream);
+  state_->args.combine.y = y;
+  state_->args.tokens.weights = topk_weights;
+  return state_->run_phase(kCombine, kSendHalf, kReturning, stream);
 }
 
 Status MoeAllToAll::return_row_weights(const float* row_weights, float* out, Stream stream, const MoeHandle& handle) {
@@ -174,9 +172,9 @@ Status MoeAllToAll::return_row_weights(const float* row_weights, float* out, Str
   if (status.ok()) status = state_->take_up(handle, stream);
   if (!status.ok()) return status;
   state_->last_handle = handle.memory;  // its combine takes up the same call
-  state_->args.row_weights = row_weights;
-  state_->args.out_weights = out;
-  return state_->run_phase(kReturnRowWeights, kBothParts, kReceived, stream);
+  state_->args.row_weights.of_rows = row_weights;
+  state_->args.row_weights.sums = out;
+  return state_->run_phase(kReturnRowWeights, kBothHalves, kReceived, stream);
 }
 
 Status MoeAllToAll::combine_recv(void* out, Stream stream) {
@@ -184,8 +182,8 @@ Status MoeAllToAll::combine_recv(void* out, Stream stream) {
   const Status status = first_failure({state_->check_phase(kReturning), state_->check_out(out),
                                        state_->check_memory({.tokens = state_->tokens_again(), .out = out})});
   if (!status.ok()) return status;
-  state_->args.out = out;
-  return state_->run_phase(kCombine, kReceivePart, kIdle, stream);
+  state_->args.combine.out = out;
+  return state_->run_phase(kCombine, kReceiveHalf, kIdle, stream);
 }
 
 Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream) {
@@ -197,7 +195,7 @@ Status MoeAllToAll::dispatch(const MoeTokens& tokens, const MoeReceived& receive
   if (const Status ended = state_->end_uncombined(stream); !ended.ok()) return ended;
   state_->set_tokens(tokens, CallForm::kSplit);
   state_->set_received(received);
-  return state_->run_phase(kDispatch, kBothParts, kReceived, stream);
+  return state_->run_phase(kDispatch, kBothHalves, kReceived, stream);
 }
 
 Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float* topk_weights,
@@ -213,10 +211,10 @@ Status MoeAllToAll::combine(const void* y, void* out, Stream stream, const float
                                                        .out = out})});
   if (status.ok() && handle != nullptr) status = state_->take_up(*handle, stream);
   if (!status.ok()) return status;
-  state_->args.y = y;
-  state_->args.weights = topk_weights;
-  state_->args.out = out;
-  return state_->run_phase(kCombine, kBothParts, kIdle, stream);
+  state_->args.combine.y = y;
+  state_->args.tokens.weights = topk_weights;
+  state_->args.combine.out = out;
+  return state_->run_phase(kCombine, kBothHalves, kIdle, stream);
 }
 
 Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float* expert_table, void* out,
@@ -240,8 +238,8 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
   if (!status.ok()) return status;
   state_->set_tokens(tokens, fused->form);
   if (const Status out_status = state_->check_out(out); !out_status.ok()) return out_status;
-  state_->args.out = out;
-  state_->args.expert_table = expert_table;
+  state_->args.combine.out = out;
+  state_->args.fused.expert_table = expert_table;
   return state_->run(fused->kernel, stream);
 }
 

@@ -204,7 +204,7 @@ void lay_out_handle(MoeAllToAllPlan& plan) {
   plan.handle_bytes = aligned(plan.handle_tokens + 4 * plan.recv_rows);
 }
 
-/// Sets `workspace`, `combine_weights`, `kept_bytes` and `unread`.
+/// Sets `workspace` and `kept_bytes`.
 void lay_out_workspace(MoeAllToAllPlan& plan) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
@@ -219,15 +219,13 @@ void lay_out_workspace(MoeAllToAllPlan& plan) {
   workspace.headers = take(pairs * plan.header_packets * 16);
   workspace.routes = take(rows * desc.experts_per_token * 16);
   const bool returns_weights = desc.handles && desc.layout == MoeLayout::kRows;
-  if (desc.weights_at_combine || returns_weights) plan.combine_weights = take(rows * desc.experts_per_token * 16);
+  if (desc.weights_at_combine || returns_weights) workspace.combine_weights = take(rows * desc.experts_per_token * 16);
   if (!words) workspace.rows = take(rows * plan.row_bytes);
-  if (plan.slot_bytes != 0) {
-    plan.return_flags = take(rows * plan.segments * 8);
-  }
+  if (plan.slot_bytes != 0) workspace.return_flags = take(rows * plan.segments * 8);
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   plan.kept_bytes = moe::kKeptRowsAt + rows / 2 * (plan.slot_bytes != 0 ? 4 : (1 + desc.experts_per_token) * 8);
   workspace.kept = take(plan.kept_bytes);
-  if (desc.handles) plan.unread = take(4ll * (2 * plan.max_local_experts + plan.ranks + 2));
+  if (desc.handles) workspace.unread = take(4ll * (2 * plan.max_local_experts + plan.ranks + 2));
   workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);

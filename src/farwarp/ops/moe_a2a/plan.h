@@ -82,14 +82,19 @@ struct MoeAllToAllDesc {
 /// Offset of each part of the workspace, in bytes, as if the workspace were one buffer. It is two: what follows words_begin is the second.
 /// MoeAllToAll::create() moves the offsets of returns and, in words mode, of rows to it. The device uses the moved table.
 struct MoeWorkspace {
-  std::int64_t headers = 0;    ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
-  std::int64_t routes = 0;     ///< packets [2][ranks][max_tokens][k]: the routes of each row
-  std::int64_t rows = 0;       ///< [2][ranks][max_tokens] of plan.row_bytes
-  std::int64_t row_flags = 0;  ///< bulk: u64 cells [2][ranks][max_tokens][segments]
-  std::int64_t returns = 0;    ///< [2][max_tokens][ranks][hidden] of dtype
+  std::int64_t headers = 0;       ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
+  std::int64_t routes = 0;        ///< packets [2][ranks][max_tokens][k]: the routes of each row
+  std::int64_t rows = 0;          ///< [2][ranks][max_tokens] of plan.row_bytes
+  std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
+  std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden] of dtype
+  std::int64_t return_flags = 0;  ///< with rings: u64 cells [2][max_tokens][ranks][segments]
+  /// With Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies. With handles and kRows: those that owners return
+  /// (MoeAllToAll::return_row_weights()).
+  std::int64_t combine_weights = 0;
   /// plan.kept_bytes, from dispatch to combine; peers do not access it (Args::kept). With Desc::handles: for the dispatch that precedes combine of a
   /// handle.
   std::int64_t kept = 0;
+  std::int64_t unread = 0;  ///< with Desc::handles: counts and offsets that nobody reads
   /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode rows.
   std::int64_t words_begin = 0;
   std::int64_t total = 0;
@@ -114,9 +119,6 @@ struct MoeAllToAllPlan {
   std::int64_t recv_rows = 0;
   std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
-  /// Offset in the workspace, with Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies. With handles and kRows: those
-  /// that owners return (MoeAllToAll::return_row_weights()).
-  std::int64_t combine_weights = 0;
   /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 + k], a row's origin, then row and
   /// weight of each of its copies; or, with rings, i32 [ranks][max_tokens], the place of each source's row; -1: none.
   std::int64_t kept_bytes = 0;
@@ -125,12 +127,9 @@ struct MoeAllToAllPlan {
   std::int64_t handle_ranges =
       0;  ///< i64 [local experts][ranks]: the first row from a rank among the expert's << 32 | number of rows
   std::int64_t handle_tokens = 0;  ///< i32 [recv_rows]: each row's token at its source
-  std::int64_t unread = 0;  ///< offset in the workspace, with Desc::handles: counts and offsets that nobody reads
-  /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through slots in shared memory. Else these four are 0.
+  /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through slots in shared memory. Else these two are 0.
   int slot_bytes = 0;       ///< of a ring
   int returning_warps = 0;  ///< combine in one launch: warps of a block that return rows while the others add up
-  // Offsets in the workspace:
-  std::int64_t return_flags = 0;    ///< u64 cells [2][max_tokens][ranks][segments]
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on
   std::string to_string() const;
 };

@@ -84,14 +84,14 @@ TEST(Plan, RowsOnceMoveInPiecesWhereThereAreBulkCopies) {
   const auto slot_bytes = [&] { return plan_moe_all_to_all(desc, shape, 8)->slot_bytes; };
   EXPECT_EQ(slot_bytes(), 0);
   desc.layout = MoeLayout::kRows;
-  EXPECT_EQ(slot_bytes(), moe::kMostSlotBytes);
+  EXPECT_EQ(slot_bytes(), moe::kMaxSlotBytes);
   EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->send_only_blocks, 8);
   EXPECT_EQ(plan_moe_all_to_all(desc, shape, 8)->returning_warps, 4);
-  EXPECT_EQ(moe::ring_piece_bytes(desc.hidden, 1, moe::kMostSlotBytes), desc.hidden);  // two pieces
-  EXPECT_EQ(moe::ring_piece_bytes(8, 1, moe::kMostSlotBytes), 16);
-  EXPECT_EQ(moe::ring_piece_bytes(24, 2, moe::kMostSlotBytes), 32);  // segments of one and of two vectors
-  desc.max_tokens = 30'000;                                          // places take more of the shared memory
-  EXPECT_LT(slot_bytes(), moe::kMostSlotBytes);
+  EXPECT_EQ(moe::ring_piece_bytes(desc.hidden, 1, moe::kMaxSlotBytes), desc.hidden);  // two pieces
+  EXPECT_EQ(moe::ring_piece_bytes(8, 1, moe::kMaxSlotBytes), 16);
+  EXPECT_EQ(moe::ring_piece_bytes(24, 2, moe::kMaxSlotBytes), 32);  // segments of one and of two vectors
+  desc.max_tokens = 30'000;                                         // places take more of the shared memory
+  EXPECT_LT(slot_bytes(), moe::kMaxSlotBytes);
   EXPECT_EQ(slot_bytes() % 128, 0);
   EXPECT_LE(plan_moe_all_to_all(desc, shape, 8)->shared_bytes, shape.traits.shared_bytes);
   desc.max_tokens = 4096;
@@ -294,9 +294,9 @@ TEST(Plan, WeightsAtCombineTakePacketsOfTheirOwn) {
   const auto with = plan_moe_all_to_all(desc, emulated(), 4);
   ASSERT_TRUE(without.ok() && with.ok());
   const std::int64_t bytes = 2ll * 4 * desc.max_tokens * desc.experts_per_token * 16;
-  EXPECT_EQ(without->combine_weights, 0);
+  EXPECT_EQ(without->workspace.combine_weights, 0);
   EXPECT_EQ(with->workspace.total - without->workspace.total, bytes);
-  EXPECT_LE(with->combine_weights + bytes, with->workspace.words_begin);
+  EXPECT_LE(with->workspace.combine_weights + bytes, with->workspace.words_begin);
   EXPECT_NE(with->configuration, without->configuration);  // ranks must agree
 }
 

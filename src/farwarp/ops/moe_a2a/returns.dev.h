@@ -44,15 +44,16 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segm
   const std::uint64_t copies = ballot(is_copy);
   const Global<std::uint64_t> kept = regions.kept(segment.row_number);
   int first = lane_index();
-  if (args.masked_layout != 0 && args.origins != nullptr)
+  if (args.dispatch.masked_layout != 0 && args.dispatch.origins != nullptr)
     first = lowest_bit(match_any(static_cast<std::uint32_t>(is_copy ? word >> 32 : ~0u)));
   if (lane_index() == 0) store(kept, kept_origin(segment, count_bits(copies)));
   if (!is_copy) return;
   store(kept + (1 + count_bits(copies & lanes_below())), word);
-  if (args.row_tokens != nullptr) store(Global<std::int32_t>(args.row_tokens) + kept_place(word), segment.token);
-  if (args.origins == nullptr || first != lane_index()) return;
+  if (args.expert_rows.row_tokens != nullptr)
+    store(Global<std::int32_t>(args.expert_rows.row_tokens) + kept_place(word), segment.token);
+  if (args.dispatch.origins == nullptr || first != lane_index()) return;
   const std::int64_t origin = std::int64_t{segment.source} << 48 | std::int64_t{segment.token} << 16 | lane_index();
-  store(Global<std::int64_t>(args.origins) + kept_place(word), origin);
+  store(Global<std::int64_t>(args.dispatch.origins) + kept_place(word), origin);
 }
 
 /// For return_rows(): the weights are those that dispatch keeps. weights.dev.h has those that arrive at combine.
@@ -67,7 +68,7 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
                                    std::uint64_t word) {
   // A lane has kAhead vectors of each of kCopiesAhead copies in flight (measured: MEASURED.md, "Tried and rejected").
   constexpr int kAhead = 4, kCopiesAhead = 2;
-  const Global<const Vector> input(static_cast<const Vector*>(regions.args.y));
+  const Global<const Vector> input(static_cast<const Vector*>(regions.args.combine.y));
 #pragma unroll 1
   for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
@@ -111,7 +112,7 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
 FARWARP_DEVICE void prefetch_copies(const Regions& regions, const ReceivedSegment& segment, int copies,
                                     std::uint64_t word) {
   constexpr int kLine = 128 / sizeof(Vector);
-  const Global<const Vector> input(static_cast<const Vector*>(regions.args.y));
+  const Global<const Vector> input(static_cast<const Vector*>(regions.args.combine.y));
 #pragma unroll 1
   for (int c = 0; c < copies; ++c) {
     const std::int64_t row = kept_place(shuffle(word, c)) * regions.vectors();
@@ -180,7 +181,7 @@ template <class T, int owners, int ahead>
 FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
   const Global<const Vector> sums(regions.returned(regions.me(), segment.token, 0).raw);
   const Global<Vector> out =
-      Global<Vector>(static_cast<Vector*>(regions.args.out)) + std::int64_t{segment.token} * regions.vectors();
+      Global<Vector>(static_cast<Vector*>(regions.args.combine.out)) + std::int64_t{segment.token} * regions.vectors();
 #pragma unroll 1
   for (int u = segment.first + lane_index(); u < segment.last; u += ahead * kStride) {
     Global<const Vector> from[owners * ahead];

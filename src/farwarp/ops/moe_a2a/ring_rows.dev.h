@@ -14,13 +14,13 @@ using RowRing = CopyRing<kRingSlots, 2, 4>;
 
 /// This warp's part of the rings.
 FARWARP_DEVICE Shared<std::byte> ring_slots(const Args& args) {
-  return shared_at<std::byte>(args.ring_slots) + warp_index() * kRingSlots * args.slot_bytes;
+  return shared_at<std::byte>(args.ring.slots) + warp_index() * kRingSlots * args.ring.slot_bytes;
 }
 FARWARP_DEVICE Shared<Mbarrier> ring_barriers(const Args& args) {
-  return shared_at<Mbarrier>(args.ring_barriers) + warp_index() * kRingSlots;
+  return shared_at<Mbarrier>(args.ring.barriers) + warp_index() * kRingSlots;
 }
 FARWARP_DEVICE RowRing ring_of_warp(const Args& args) {
-  return RowRing(ring_slots(args), args.slot_bytes, ring_barriers(args));
+  return RowRing(ring_slots(args), args.ring.slot_bytes, ring_barriers(args));
 }
 
 /// Bytes of a row.
@@ -35,9 +35,9 @@ FARWARP_DEVICE void push_segment(Call& call, const Args& args, RowRing& ring, Gl
   const int end = segment_start<1>(args, piece.segment + 1) * kBytes;
 #pragma unroll 1
   for (piece.begin = segment_start<1>(args, piece.segment) * kBytes; piece.begin < end;
-       piece.begin += args.piece_bytes) {
-    piece.bytes = end - piece.begin < args.piece_bytes ? end - piece.begin : args.piece_bytes;
-    piece.announced = piece.to != 0 && piece.begin + args.piece_bytes >= end;
+       piece.begin += args.ring.piece_bytes) {
+    piece.bytes = end - piece.begin < args.ring.piece_bytes ? end - piece.begin : args.ring.piece_bytes;
+    piece.announced = piece.to != 0 && piece.begin + args.ring.piece_bytes >= end;
     ring.push(call, row + piece.begin, piece, kSiteStaging, store, announce);
   }
 }

@@ -52,11 +52,11 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return {first, first + each + (block < more ? 1 : 0)};
 }
 
-/// [thread] Warps take Args::lane_entries entries at a time, whole tokens in the masked layout. The one of `entries`, from `first` on, that my lane has
+/// [thread] Warps take DispatchArgs::lane_entries entries at a time, whole tokens in the masked layout. The one of `entries`, from `first` on, that my lane has
 /// when all warps take theirs for the `i`-th time; -1 if there is none.
 FARWARP_DEVICE std::int32_t entry_of(const Args& args, int entries, int first, int i) {
-  const int entry = first + (i * warps_per_block() + warp_index()) * args.lane_entries + lane_index();
-  return table_entry(args, entry, entry < entries && lane_index() < args.lane_entries);
+  const int entry = first + (i * warps_per_block() + warp_index()) * args.dispatch.lane_entries + lane_index();
+  return table_entry(args, entry, entry < entries && lane_index() < args.dispatch.lane_entries);
 }
 
 /// Entries that the threads of a worker load before join_call(), in flight together with the call's cells. Unchecked, as table_entry() gives them.
@@ -82,7 +82,7 @@ struct EntriesAhead {
   /// [thread] The lane's entry of those that a warp takes from `first` on; -1 from `last` on.
   FARWARP_DEVICE static std::int32_t own_entry(const Args& args, int first, int last) {
     const int entry = first + lane_index();
-    return table_entry(args, entry, entry < last && lane_index() < args.lane_entries);
+    return table_entry(args, entry, entry < last && lane_index() < args.dispatch.lane_entries);
   }
 };
 
@@ -93,8 +93,8 @@ struct SameExpert {
 
   FARWARP_DEVICE SameExpert(const Args& args, int expert)
       : counting(match_any(expert >= 0 ? static_cast<std::uint32_t>(expert) : 0xffffffffu)), first(lane_index()) {
-    if (args.masked_layout == 0) return;
-    const int token = args.by_k.quotient(lane_index());
+    if (args.dispatch.masked_layout == 0) return;
+    const int token = args.dispatch.by_k.quotient(lane_index());
     first = lowest_bit(counting >> token * args.k << token * args.k);
     counting &= ballot(first == lane_index());
   }
@@ -119,7 +119,7 @@ FARWARP_DEVICE void count_entries(const Args& args, int last, std::int32_t (&exp
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
   block_sync();
-  const int entries = last * args.k, together = warps_per_block() * args.lane_entries;
+  const int entries = last * args.k, together = warps_per_block() * args.dispatch.lane_entries;
 #pragma unroll 1
   for (int first = 0; first < entries; first += EntriesAhead::kEarlier * together) {
     if (first != 0) EntriesAhead::load_earlier(args, entries, first, experts);
@@ -137,7 +137,7 @@ FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::i
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
   const int entries = (last - first) * args.k;
 #pragma unroll 1
-  for (int base = 0; base < entries; base += args.lane_entries) {
+  for (int base = 0; base < entries; base += args.dispatch.lane_entries) {
     if (base != 0) entry = EntriesAhead::own_entry(args, first * args.k + base, last * args.k);
     const int expert = expert_or_none(args, entry);
     const SameExpert same(args, expert);
@@ -166,7 +166,7 @@ FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int 
 }
 
 /// Packets of a header that carry counts; they follow the bitmaps.
-FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.max_local_experts + 1) / 2; }
+FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.dispatch.max_local_experts + 1) / 2; }
 
 /// [block] Sends to every rank how many entries each of its experts has: counts[e] of expert e. One worker calls it.
 template <class Counts>

@@ -12,7 +12,7 @@ using namespace farwarp::moe;
 // ---- places ---------------------------------------------------------------------------------------------------------------
 
 /// For each bitmap, numbered as bitmaps_of() is: the rows of its source in earlier bitmaps.
-FARWARP_DEVICE Shared<std::int32_t> rows_before(const Args& args) { return shared_at<std::int32_t>(args.row_places); }
+FARWARP_DEVICE Shared<std::int32_t> rows_before(const Args& args) { return shared_at<std::int32_t>(args.rows.places); }
 /// [ranks + 1]: the first row of each source, and the end.
 FARWARP_DEVICE Shared<std::int32_t> first_rows(const Args& args) { return rows_before(args) + bitmap_count(args); }
 /// `source`'s number among the ranks after mine.
@@ -61,8 +61,9 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
 /// [block] Counts the entries of all tokens by expert, unless the caller has, and sends the counts; one worker does it.
 FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
   if (worker_index(args) != args.roles.workers - 1) return;
-  if (args.expert_counts != nullptr) {
-    send_counts(call, args, Global<const std::uint32_t>(reinterpret_cast<const std::uint32_t*>(args.expert_counts)));
+  if (args.rows.expert_counts != nullptr) {
+    send_counts(call, args,
+                Global<const std::uint32_t>(reinterpret_cast<const std::uint32_t*>(args.rows.expert_counts)));
     return;
   }
   std::int32_t first[EntriesAhead::kEarlier];
@@ -78,18 +79,18 @@ FARWARP_DEVICE void store_counts(const Args& args) {
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   for (int expert = thread_index(); expert < local; expert += num_threads()) {
     std::int32_t count = 0;
-    for (int s = 0; s < args.view.size; ++s) count += load(counts + (s * args.max_local_experts + expert));
-    store(Global<std::int32_t>(args.counts) + expert, count);
+    for (int s = 0; s < args.view.size; ++s) count += load(counts + (s * args.dispatch.max_local_experts + expert));
+    store(Global<std::int32_t>(args.dispatch.counts) + expert, count);
   }
   for (int source = thread_index(); source <= args.view.size; source += num_threads())
-    store(Global<std::int32_t>(args.row_offsets) + source, load(first_rows(args) + source));
+    store(Global<std::int32_t>(args.dispatch.row_offsets) + source, load(first_rows(args) + source));
 }
 
 // ---- entries ----------------------------------------------------------------------------------------------------------------
 
 /// [block] Rows of the output beyond the last that arrives have no experts.
 FARWARP_DEVICE void mark_unused(const Args& args, std::int32_t rows) {
-  const std::int64_t end = args.recv_rows * args.k, stride = std::int64_t{args.roles.workers} * num_threads();
+  const std::int64_t end = args.dispatch.recv_rows * args.k, stride = std::int64_t{args.roles.workers} * num_threads();
 #pragma unroll 1
   for (std::int64_t entry = std::int64_t{rows} * args.k + worker_index(args) * num_threads() + thread_index();
        entry < end; entry += stride)
@@ -101,15 +102,15 @@ FARWARP_DEVICE int await_counts(Call& call, const Args& args) {
   block_sync();  // counting, or place_of() of other warps, no longer reads the shared memory
   if (!await_headers(call, args)) return -1;
   const int rows = place_rows(args);
-  if (is_first_worker(args) && args.counts != nullptr) store_counts(args);
+  if (is_first_worker(args) && args.dispatch.counts != nullptr) store_counts(args);
   return rows;
 }
 
 /// [block] Whether `rows` rows fit into the caller's tensors; if not, gives up.
 FARWARP_DEVICE bool check_capacity(Call& call, const Args& args, int rows) {
-  if (rows <= args.recv_rows) return true;
+  if (rows <= args.dispatch.recv_rows) return true;
   if (is_first_worker(args) && thread_index() == 0) {
-    give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(args.recv_rows),
+    give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(args.dispatch.recv_rows),
             static_cast<std::uint64_t>(rows));
   }
   call.live = false;

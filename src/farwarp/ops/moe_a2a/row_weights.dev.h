@@ -14,7 +14,7 @@ FARWARP_DEVICE void return_weights_of(const Call& call, const Regions& regions, 
   const Args& args = regions.args;
   const int j = lane_index();
   if (j >= args.k) return;
-  const float weight = load(Global<const float>(args.row_weights) + (std::int64_t{place} * args.k + j));
+  const float weight = load(Global<const float>(args.row_weights.of_rows) + (std::int64_t{place} * args.k + j));
   store_packet(regions.combine_weights(source, args.view.rank, token) + j, std::bit_cast<std::uint32_t>(weight),
                call.epoch);
 }
@@ -23,7 +23,7 @@ FARWARP_DEVICE void return_weights_of(const Call& call, const Regions& regions, 
 FARWARP_DEVICE void return_all_weights(const Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const int ranks = args.view.size;
-  if (args.slot_bytes != 0) {  // rings: a place for each token and source
+  if (args.ring.slot_bytes != 0) {  // rings: a place for each token and source
 #pragma unroll 1
     for (int item = warp_in_grid(); item < args.max_tokens * ranks; item += warps_of_grid()) {
       const int token = args.by_ranks.quotient(item), source = item - token * ranks;
@@ -55,7 +55,7 @@ FARWARP_DEVICE bool add_up_weights(Call& call, const Regions& regions, int token
     if (ballot(!call.live) != 0) return call.live = false;
     sum = add(sum, std::bit_cast<float>(static_cast<std::uint32_t>(data[0])));
   }
-  if (j < args.k) store(Global<float>(args.out_weights) + (std::int64_t{token} * args.k + j), sum);
+  if (j < args.k) store(Global<float>(args.row_weights.sums) + (std::int64_t{token} * args.k + j), sum);
   return true;
 }
 
@@ -75,7 +75,7 @@ FARWARP_DEVICE void retag_idle_returned_weights(const Call& call, const Args& ar
 
 /// The phase of the call stays what it was: combine comes next.
 FARWARP_DEVICE void return_row_weights(const Args& args) {
-  Call call = begin_call(args.view, args.slot, kReceived);
+  Call call = begin_call(args.view, args.operator_slot, kReceived);
   if (!call.live) return;
   const int tokens = token_count(call, args);
   return_all_weights(call, args);

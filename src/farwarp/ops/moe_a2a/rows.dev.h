@@ -22,7 +22,7 @@ struct RankScale {
 
 struct TableExpert {
   Global<const float> table;  // [local experts] of (scale, shift)
-  FARWARP_DEVICE explicit TableExpert(const Args& args) : table(args.expert_table) {}
+  FARWARP_DEVICE explicit TableExpert(const Args& args) : table(args.fused.expert_table) {}
   FARWARP_DEVICE auto of(int expert) const {
     const float scale = load(table + 2 * expert), shift = load(table + (2 * expert + 1));
     return [scale, shift](float x) { return fused_multiply_add(x, scale, shift); };
@@ -84,12 +84,12 @@ FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& segment, co
 
 /// [thread] Stores an entry of a row's top-k tables. `expert` -1: of no expert here.
 FARWARP_DEVICE void store_entry(const Args& args, std::int64_t entry, std::int32_t expert, float weight) {
-  if (args.wide_indices != 0) {
-    store(Global<std::int64_t>(static_cast<std::int64_t*>(args.recv_topk)) + entry, std::int64_t{expert});
+  if (args.tokens.wide_indices != 0) {
+    store(Global<std::int64_t>(static_cast<std::int64_t*>(args.rows.recv_topk)) + entry, std::int64_t{expert});
   } else {
-    store(Global<std::int32_t>(static_cast<std::int32_t*>(args.recv_topk)) + entry, expert);
+    store(Global<std::int32_t>(static_cast<std::int32_t*>(args.rows.recv_topk)) + entry, expert);
   }
-  store(Global<float>(args.recv_weights) + entry, weight);
+  store(Global<float>(args.rows.recv_weights) + entry, weight);
 }
 
 /// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps what combine needs. With `once`
@@ -99,7 +99,7 @@ template <bool once, class Wire>
 FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment, [[maybe_unused]] std::int32_t row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
-  const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.max_local_experts;
+  const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.dispatch.max_local_experts;
   std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then (not `once`) kept_word()
 #pragma unroll 1
   for (int base = segment.first; base < segment.last; base += kAhead * kStride) {

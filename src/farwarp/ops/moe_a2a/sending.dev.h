@@ -56,7 +56,7 @@ FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels<senders>
   const int entry = token * args.k + lane_index();
   const bool entry_here = there && lane_index() < args.k;
   const std::int32_t listed = table_entry(args, entry, entry_here);
-  const float weight = entry_here && has_routes ? load(Global<const float>(args.weights) + entry) : 0;
+  const float weight = entry_here && has_routes ? load(Global<const float>(args.tokens.weights) + entry) : 0;
   return {segment, has_routes, listed, weight, typename Wire::Ahead(args, segment)};
 }
 

@@ -11,12 +11,12 @@ namespace farwarp {
 
 using moe::KernelId;
 using enum moe::KernelId;
-using moe::kBothParts;
+using moe::kBothHalves;
 using moe::kIdle;
 using moe::kReceived;
-using moe::kReceivePart;
+using moe::kReceiveHalf;
 using moe::kReturning;
-using moe::kSendPart;
+using moe::kSendHalf;
 using moe::kSent;
 
 namespace moe {
@@ -32,15 +32,15 @@ moe::Wire wire_of(const MoeAllToAllPlan& plan, bool split) {
 }
 
 /// Which blocks and warps send and receive in a launch of `blocks` blocks.
-moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, std::int32_t part, int blocks, int warps) {
-  if (plan.send_only_blocks > 0 && id == kDispatch && part == kBothParts) {
+moe::Roles roles_of(const MoeAllToAllPlan& plan, KernelId id, std::int32_t halves, int blocks, int warps) {
+  if (plan.send_only_blocks > 0 && id == kDispatch && halves == kBothHalves) {
     return {.sending_blocks = plan.send_only_blocks,
             .sending_warps = warps,
             .workers = blocks - plan.send_only_blocks,
             .first_worker = plan.send_only_blocks};
   }
   const bool fused = std::ranges::find(kFusedExperts, id, &FusedExpert::kernel) != std::end(kFusedExperts);
-  const bool returns = id == kCombine && part == kBothParts && plan.returning_warps > 0;
+  const bool returns = id == kCombine && halves == kBothHalves && plan.returning_warps > 0;
   return {.sending_blocks = blocks,
           .sending_warps = fused     ? plan.sending_warps
                            : returns ? plan.returning_warps
@@ -132,13 +132,13 @@ Status MoeAllToAll::State::check_tokens(const MoeTokens& tokens) const {
 }
 
 Status MoeAllToAll::State::check_y(const void* y, const MoeHandle* handle) const {
-  const std::int64_t rows = handle == nullptr ? args.recv_rows : handle->rows;
+  const std::int64_t rows = handle == nullptr ? args.dispatch.recv_rows : handle->rows;
   if (plan.desc.layout == MoeLayout::kRows && rows == 0) return {};  // an empty tensor may have no address
   return check_pointer("y", y, 16);
 }
 
 bool MoeAllToAll::State::has_no_tokens(const MoeHandle* handle) const {
-  return handle != nullptr ? handle->tokens == 0 : args.tokens_on_device == nullptr && args.tokens == 0;
+  return handle != nullptr ? handle->tokens == 0 : args.tokens.on_device == nullptr && args.tokens.count == 0;
 }
 
 Status MoeAllToAll::State::check_combine_weights(const float* weights, const MoeHandle* handle) const {
@@ -159,34 +159,35 @@ Status MoeAllToAll::State::check_out(const void* out, const MoeHandle* handle) c
 }
 
 void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, moe::CallForm form) {
-  args.x = tokens.x;
-  args.topk = tokens.topk_indices;
+  args.send.x = tokens.x;
+  args.tokens.topk = tokens.topk_indices;
   // With weights_at_combine nobody uses the weights of routes. Their senders read them from memory that is as long and can be read.
-  args.weights = plan.desc.weights_at_combine ? static_cast<const float*>(tokens.topk_indices) : tokens.topk_weights;
-  args.tokens = tokens.tokens;
-  args.tokens_on_device = tokens.tokens_on_device;
-  args.expert_counts = tokens.expert_counts;
-  args.after_nothing = 0;
-  args.drop_put = faults.drop_put;
-  args.configuration = plan.configuration * 4 + static_cast<std::uint64_t>(form) + (faults.mismatch ? 0x100 : 0);
+  args.tokens.weights =
+      plan.desc.weights_at_combine ? static_cast<const float*>(tokens.topk_indices) : tokens.topk_weights;
+  args.tokens.count = tokens.tokens;
+  args.tokens.on_device = tokens.tokens_on_device;
+  args.rows.expert_counts = tokens.expert_counts;
+  args.combine.after_nothing = 0;
+  args.send.drop_put = faults.drop_put;
+  args.send.configuration = plan.configuration * 4 + static_cast<std::uint64_t>(form) + (faults.mismatch ? 0x100 : 0);
 }
 
-Status MoeAllToAll::State::run(KernelId id, Stream stream, std::int32_t part) {
+Status MoeAllToAll::State::run(KernelId id, Stream stream, std::int32_t halves) {
   if (const Status status = world->status(); !status.ok()) return status;
   LaunchConfig config{plan.blocks, plan.threads, static_cast<std::size_t>(plan.shared_bytes)};
-  if (id == kCombine && part == kBothParts) config.blocks *= combine_blocks_per_sm;
+  if (id == kCombine && halves == kBothHalves) config.blocks *= combine_blocks_per_sm;
   if (id == kEndWithoutCombine) config.blocks = 1;
   const bool rows_move = id != kEndWithoutCombine && id != kReturnRowWeights;
   if (!rows_move || (id == kCombine && plan.slot_bytes == 0)) config.shared_bytes = 0;
-  args.part = part;
+  args.halves = halves;
   args.hidden = id == kDispatch ? plan.dispatch_hidden : plan.desc.hidden;
-  if (plan.slot_bytes != 0) args.piece_bytes = moe::ring_piece_bytes(args.hidden, plan.segments, plan.slot_bytes);
-  args.roles = moe::roles_of(plan, id, part, config.blocks, plan.threads / world->device().shape().traits.warp_size);
+  if (plan.slot_bytes != 0) args.ring.piece_bytes = moe::ring_piece_bytes(args.hidden, plan.segments, plan.slot_bytes);
+  args.roles = moe::roles_of(plan, id, halves, config.blocks, plan.threads / world->device().shape().traits.warp_size);
   return launch(world->device(), opened.kernel(id), config, args, stream);
 }
 
-Status MoeAllToAll::State::run_phase(KernelId id, std::int32_t part, std::uint32_t next, Stream stream) {
-  const Status status = run(id, stream, part);
+Status MoeAllToAll::State::run_phase(KernelId id, std::int32_t halves, std::uint32_t next, Stream stream) {
+  const Status status = run(id, stream, halves);
   if (status.ok()) next_phase = next;
   return status;
 }
@@ -213,14 +214,14 @@ Status MoeAllToAll::State::check_combine(const MoeHandle* handle) const {
 
 Status MoeAllToAll::State::end_uncombined(Stream stream) {
   if (next_phase != kReceived || !plan.desc.handles) return {};
-  return run_phase(kEndWithoutCombine, kBothParts, kIdle, stream);
+  return run_phase(kEndWithoutCombine, kBothHalves, kIdle, stream);
 }
 
 void MoeAllToAll::State::set_handle(const MoeHandle& handle) {
-  args.topk = handle.topk_indices;
-  args.tokens = handle.tokens;
-  args.tokens_on_device = nullptr;
-  args.recv_rows = handle.rows < 0 ? plan.recv_rows : handle.rows;
+  args.tokens.topk = handle.topk_indices;
+  args.tokens.count = handle.tokens;
+  args.tokens.on_device = nullptr;
+  args.dispatch.recv_rows = handle.rows < 0 ? plan.recv_rows : handle.rows;
   args.kept = static_cast<std::byte*>(const_cast<void*>(handle.memory));
 }
 
@@ -231,37 +232,37 @@ Status MoeAllToAll::State::take_up(const MoeHandle& handle, Stream stream) {
   }
   if (Status status = end_uncombined(stream); !status.ok()) return status;
   std::byte* const workspace = args.view.heap[args.view.rank] + args.workspace;
-  auto* const unread = reinterpret_cast<std::int32_t*>(workspace + plan.unread);
+  auto* const unread = reinterpret_cast<std::int32_t*>(workspace + plan.workspace.unread);
   set_tokens({}, moe::CallForm::kAfterNothing);
   set_received({.counts = unread, .offsets = unread + plan.max_local_experts, .rows = 0});
   if (plan.desc.layout != MoeLayout::kRows)
-    args.recv_rows = plan.recv_rows;  // from which the room of an expert follows
+    args.dispatch.recv_rows = plan.recv_rows;  // from which the room of an expert follows
   args.kept = workspace + plan.workspace.kept;
-  args.after_nothing = 1;
-  const Status status = run_phase(kDispatch, kBothParts, kReceived, stream);
+  args.combine.after_nothing = 1;
+  const Status status = run_phase(kDispatch, kBothHalves, kReceived, stream);
   last_handle = nullptr;
   set_handle(handle);
   return status;
 }
 
 void MoeAllToAll::State::set_received(const MoeReceived& received) {
-  args.recv_x = received.x;
-  args.recv_scales = static_cast<float*>(received.scales);
-  args.counts = received.counts;
-  args.row_offsets = received.offsets;
-  args.origins = received.origins;
-  args.recv_topk = received.topk_indices;
-  args.recv_weights = received.topk_weights;
-  args.recv_rows = received.rows < 0 ? plan.recv_rows : received.rows;
-  args.recv_stats = received.count_sums;
-  args.row_ranges = nullptr;
-  args.row_tokens = nullptr;
+  args.dispatch.recv_x = received.x;
+  args.fp8.scales = static_cast<float*>(received.scales);
+  args.dispatch.counts = received.counts;
+  args.dispatch.row_offsets = received.offsets;
+  args.dispatch.origins = received.origins;
+  args.rows.recv_topk = received.topk_indices;
+  args.rows.recv_weights = received.topk_weights;
+  args.dispatch.recv_rows = received.rows < 0 ? plan.recv_rows : received.rows;
+  args.expert_rows.count_sums = received.count_sums;
+  args.expert_rows.row_ranges = nullptr;
+  args.expert_rows.row_tokens = nullptr;
   if (received.handle == nullptr) return;
   args.kept = static_cast<std::byte*>(received.handle);
   last_handle = received.handle;
   if (plan.desc.layout != MoeLayout::kMasked) return;
-  args.row_ranges = reinterpret_cast<std::int64_t*>(args.kept + plan.handle_ranges);
-  args.row_tokens = reinterpret_cast<std::int32_t*>(args.kept + plan.handle_tokens);
+  args.expert_rows.row_ranges = reinterpret_cast<std::int64_t*>(args.kept + plan.handle_ranges);
+  args.expert_rows.row_tokens = reinterpret_cast<std::int32_t*>(args.kept + plan.handle_tokens);
 }
 
 }  // namespace farwarp

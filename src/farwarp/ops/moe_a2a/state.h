@@ -22,7 +22,7 @@ struct FusedExpert {
   CallForm form;
 };
 inline constexpr FusedExpert kFusedExperts[] = {{MoeExpert::kRankScale, kFusedRankScale, CallForm::kFusedRankScale},
-                                         {MoeExpert::kTable, kFusedTable, CallForm::kFusedTable}};
+                                                {MoeExpert::kTable, kFusedTable, CallForm::kFusedTable}};
 
 /// The name of the kernel that an instance of this plan launches.
 std::string kernel_name(KernelId id, const MoeAllToAllPlan& plan);
@@ -54,13 +54,15 @@ struct MoeAllToAll::State {
   Status check_combine_weights(const float* weights, const MoeHandle* handle) const;
   Status check_memory(const moe::CallTensors& tensors) const { return moe::check_memory(plan, world->rank(), tensors); }
   /// What a later half reads again of the tokens of its dispatch.
-  MoeTokens tokens_again() const { return {nullptr, args.topk, nullptr, args.tokens, args.tokens_on_device}; }
+  MoeTokens tokens_again() const {
+    return {nullptr, args.tokens.topk, nullptr, args.tokens.count, args.tokens.on_device};
+  }
   MoeTokens tokens_of(const MoeHandle* handle) const {
     return handle == nullptr ? tokens_again() : MoeTokens{nullptr, handle->topk_indices, nullptr, handle->tokens};
   }
   /// Of what dispatch delivers, what combine reads.
   MoeReceived received_of(const MoeHandle* handle) const {
-    if (handle == nullptr) return {.rows = args.recv_rows};
+    if (handle == nullptr) return {.rows = args.dispatch.recv_rows};
     MoeReceived received{.handle = const_cast<void*>(handle->memory)};
     received.rows = handle->rows;
     return received;
@@ -70,9 +72,9 @@ struct MoeAllToAll::State {
   Status check_combine(const MoeHandle* handle) const;
   void set_received(const MoeReceived& received);
   void set_handle(const MoeHandle& handle);
-  Status run(moe::KernelId id, Stream stream, std::int32_t part = moe::kBothParts);
-  /// Runs the part of the kernel; phase `next` follows.
-  Status run_phase(moe::KernelId id, std::int32_t part, std::uint32_t next, Stream stream);
+  Status run(moe::KernelId id, Stream stream, std::int32_t halves = moe::kBothHalves);
+  /// Runs these halves of the kernel; phase `next` follows.
+  Status run_phase(moe::KernelId id, std::int32_t halves, std::uint32_t next, Stream stream);
   /// Desc::handles: ends a call that has been received and is not combined. Before a dispatch.
   Status end_uncombined(Stream stream);
   /// Desc::handles: makes the call's phase kReceived, with what combine reads of the dispatch of `handle`.

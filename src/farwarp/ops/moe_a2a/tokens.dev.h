@@ -12,7 +12,7 @@ using namespace farwarp::moe;
 
 /// The caller's number of tokens, unchecked.
 FARWARP_DEVICE int given_tokens(const Args& args) {
-  return args.tokens_on_device ? load(Global<const std::int32_t>(args.tokens_on_device)) : args.tokens;
+  return args.tokens.on_device ? load(Global<const std::int32_t>(args.tokens.on_device)) : args.tokens.count;
 }
 /// `tokens`, or 0 if it is out of range.
 FARWARP_DEVICE int tokens_or_none(const Args& args, int tokens) {
@@ -34,8 +34,8 @@ FARWARP_DEVICE int token_count(Call& call, const Args& args) { return checked_to
 /// is all that the other functions handle. All loads are issued before any result is examined.
 template <int count>
 FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32_t (&experts)[count]) {
-  const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk));
-  const bool wide = args.wide_indices != 0;
+  const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.tokens.topk));
+  const bool wide = args.tokens.wide_indices != 0;
   const int stride = wide ? 2 : 1;
 #pragma unroll
   for (int i = 0; i < count; ++i) experts[i] = i < left ? load(words + (entry + i) * stride) : -1;
@@ -50,8 +50,8 @@ FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32
 }
 /// [thread] One entry, of 64 bits the lower half; -1 unless `there`. For expert_or_none().
 FARWARP_DEVICE std::int32_t table_entry(const Args& args, int entry, bool there) {
-  const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk));
-  return there ? load(words + (args.wide_indices != 0 ? 2 * entry : entry)) : -1;
+  const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.tokens.topk));
+  return there ? load(words + (args.tokens.wide_indices != 0 ? 2 * entry : entry)) : -1;
 }
 
 /// [warp] On lane j: entry j of a token, as table_entry() gives it, and its weight.
@@ -63,7 +63,7 @@ struct TokenEntry {
     const int entry = token * args.k + lane_index();
     const bool here = there && lane_index() < args.k;
     listed = table_entry(args, entry, here);
-    weight = here ? load(Global<const float>(args.weights) + entry) : 0;
+    weight = here ? load(Global<const float>(args.tokens.weights) + entry) : 0;
   }
 };
 
@@ -83,7 +83,7 @@ FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
 
 /// Fault injection: this rank drops the token's row.
 FARWARP_DEVICE bool dropped(const Args& args, int token) {
-  return static_cast<std::uint32_t>(token) + 1 == args.drop_put;
+  return static_cast<std::uint32_t>(token) + 1 == args.send.drop_put;
 }
 
 /// moe_rank_of()
@@ -159,10 +159,10 @@ FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
 
 /// The data of a bitmap's packet: the bitmap, and in the upper half the folded configuration, of which the call's form is a part.
 FARWARP_DEVICE std::uint64_t with_configuration(const Args& args, std::uint32_t lower) {
-  return static_cast<std::uint64_t>(folded(args.configuration)) << 32 | lower;
+  return static_cast<std::uint64_t>(folded(args.send.configuration)) << 32 | lower;
 }
 FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source, std::uint64_t data) {
-  const std::uint32_t expected = folded(args.configuration), seen = static_cast<std::uint32_t>(data >> 32);
+  const std::uint32_t expected = folded(args.send.configuration), seen = static_cast<std::uint32_t>(data >> 32);
   if (seen != expected && call.live) [[unlikely]]
     give_up(call, StatusCode::kMismatch, kSiteConfiguration, source, expected, seen);
 }

@@ -7,7 +7,7 @@
 
 namespace farwarp::moe {
 
-/// What an instance launches: one kernel for each. Halves of dispatch and combine are launches of the same kernel (Args::part).
+/// What an instance launches: one kernel for each. Halves of dispatch and combine are launches of the same kernel (Args::halves).
 enum KernelId {
   kFusedRankScale,
   kFusedTable,

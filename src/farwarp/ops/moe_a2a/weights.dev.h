@@ -50,7 +50,7 @@ struct SentWeights {
 };
 
 /// [block] Retags some of the weights' places that this call leaves idle, as retag_idle_rows() does the rows' places. Which are idle the bitmaps
-/// say, which are still in the headers: not of a combine of a handle (Args::after_nothing).
+/// say, which are still in the headers: not of a combine of a handle (CombineArgs::after_nothing).
 FARWARP_DEVICE void retag_idle_weights(const Call& call, const Args& args) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);

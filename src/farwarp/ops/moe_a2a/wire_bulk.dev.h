@@ -37,7 +37,7 @@ class Fp8RowPut {
           store<Cache::streaming>(Peer<std::uint64_t>(at<std::uint64_t>(to[i].raw, u * kElementsPer<Vector>)),
                                   vector.numbers);
           if (u % kGroupVectors == 0) {
-            store(Peer<float>(at<float>(to[i].raw, args.scales_at + u / kGroupVectors * 4)), vector.scale);
+            store(Peer<float>(at<float>(to[i].raw, args.fp8.scales_at + u / kGroupVectors * 4)), vector.scale);
           }
         }
       });
@@ -104,7 +104,7 @@ class Fp8RowPut {
         for (int i = 0; i < count; ++i) {
           if (!(wanted >> i & 1)) continue;
           bulk_store(to[i] + begin * kElementsPer<Vector>, staging_, bytes);
-          bulk_store(to[i] + (args.scales_at + begin / kGroupVectors * 4), scales, scale_bytes);
+          bulk_store(to[i] + (args.fp8.scales_at + begin / kGroupVectors * 4), scales, scale_bytes);
         }
         bulk_commit();
       }
@@ -172,7 +172,7 @@ struct BulkWire {
       flags[i] = regions.row_flag(rank, args.view.rank, segment.token, segment.number);
     }
     const std::uint32_t wanted = dropped(args, segment.token) ? 0 : flagged;
-    const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.x)) +
+    const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.send.x)) +
                                    static_cast<std::int64_t>(segment.token) * (args.hidden / kElementsPer<Vector>);
     if constexpr (Encoding::kFp8) {
       put.put(args, x, first, last, to, wanted);
@@ -231,7 +231,7 @@ struct BulkWire {
   FARWARP_DEVICE Dispatched read_vector(Peer<std::byte> row, int u) const {
     if constexpr (Encoding::kFp8) {
       const auto numbers = Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u;
-      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.scales_at)) + u / kGroupVectors;
+      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.fp8.scales_at)) + u / kGroupVectors;
       return {load<Cache::streaming>(numbers), load(scale)};
     } else {
       return load<Cache::streaming>(Global<Vector>(reinterpret_cast<Vector*>(row.raw)) + u);

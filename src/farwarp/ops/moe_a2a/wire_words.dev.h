@@ -73,7 +73,7 @@ struct WordFormat<AsFp8> {
   FARWARP_DEVICE static void send(const Args& args, Peer<std::byte> row, int u, const Sent& words) {
     store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u, words.numbers);
     if (u % kGroupVectors != 0) return;
-    store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw + args.scales_at)) + u / kGroupVectors,
+    store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw + args.fp8.scales_at)) + u / kGroupVectors,
                 words.scale);
   }
 
@@ -85,7 +85,7 @@ struct WordFormat<AsFp8> {
 
     FARWARP_DEVICE Arriving(const Args& args, Global<std::byte> row, int u, int last) {
       const Global<const std::uint64_t> numbers(reinterpret_cast<const std::uint64_t*>(row.raw));
-      const Global<const std::uint64_t> scales(reinterpret_cast<const std::uint64_t*>(row.raw + args.scales_at));
+      const Global<const std::uint64_t> scales(reinterpret_cast<const std::uint64_t*>(row.raw + args.fp8.scales_at));
 #pragma unroll
       for (int a = 0; a < count; ++a) {
         const int vector = u + a * kStride;
@@ -200,7 +200,7 @@ struct WordWire {
  private:
   /// [thread] Vectors u, u + kStride, ... of the token's x, below segment.last.
   FARWARP_DEVICE static void load_vectors(const Args& args, const Segment& segment, int u, Vector (&values)[kAhead]) {
-    const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.x)) +
+    const Global<const Vector> x = Global<const Vector>(static_cast<const Vector*>(args.send.x)) +
                                    (static_cast<std::int64_t>(segment.token) * (args.hidden / kElementsPer<Vector>)+u);
 #pragma unroll
     for (int a = 0; a < kAhead; ++a) {
