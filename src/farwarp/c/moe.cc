@@ -95,8 +95,9 @@ void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, cons
 
 /// Whether it is [a, c, b] of which each [c, b] lies column by column: a contiguous [a, b, c] with its last dimensions exchanged.
 bool is_transposed(const DLTensor* tensor, DLDataType type, std::int64_t a, std::int64_t b, std::int64_t c) {
-  if (tensor == nullptr || tensor->ndim != 3 || tensor->shape == nullptr || tensor->strides == nullptr) return false;
-  if (tensor->dtype.code != type.code || tensor->dtype.bits != type.bits || tensor->dtype.lanes != 1) return false;
+  if (tensor == nullptr || tensor->ndim != 3 || tensor->shape == nullptr || tensor->strides == nullptr ||
+      !same(tensor->dtype, type))
+    return false;
   const std::int64_t shape[] = {a, c, b}, strides[] = {b * c, 1, c};
   for (int i = 0; i < 3; ++i) {
     if (tensor->shape[i] != shape[i] || (shape[i] != 1 && tensor->strides[i] != strides[i])) return false;
@@ -194,7 +195,7 @@ Status check_under_way(const farwarp_moe& moe, const char* function) {
 farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices, const DLTensor* weights,
                       const DLTensor* count, const DLTensor* recv_x, const DLTensor* counts, const DLTensor* offsets,
                       const DLTensor* origins, const DLTensor* scales, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -209,7 +210,7 @@ farwarp_code dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indic
 
 farwarp_code combine(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, const DLTensor* out, void* stream,
                      const char* function) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_under_way(*moe, function); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -225,7 +226,7 @@ farwarp_code combine(farwarp_moe* moe, const DLTensor* y, const DLTensor* weight
 
 farwarp_code combine_send(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights, void* stream,
                           const char* function) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_under_way(*moe, function); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -287,7 +288,7 @@ farwarp_code farwarp_moe_dispatch_counted(farwarp_moe* moe, const DLTensor* x, c
 
 farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                        const DLTensor* weights, const DLTensor* count, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -301,7 +302,7 @@ farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, cons
 
 farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* counts, DLTensor* offsets,
                                        DLTensor* origins, DLTensor* scales, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -329,7 +330,7 @@ farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor*
 }
 
 farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_under_way(*moe, "farwarp_moe_combine_recv"); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -344,7 +345,7 @@ farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor* out, void* str
 farwarp_code farwarp_moe_fused(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices, const DLTensor* weights,
                                const DLTensor* count, int32_t expert, const DLTensor* expert_table, DLTensor* out,
                                void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_choice("expert", expert, FARWARP_MOE_TABLE); !status.ok()) return status;
     const bool table = expert == FARWARP_MOE_TABLE;

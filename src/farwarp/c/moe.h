@@ -12,23 +12,6 @@ struct farwarp_moe : farwarp::c::Operator<farwarp::MoeAllToAll, farwarp::MoeAllT
 
 namespace farwarp::c {
 
-/// guarded(), for calls whose tensors MoeAllToAll has checked by its own names.
-template <class Body>
-farwarp_code guarded_call(const Body& body) noexcept {
-  return guarded([&] {
-    return renamed(body(), {{"MoeTokens.tokens_on_device", "count"},
-                            {"MoeReceived.topk_", "recv_"},
-                            {"MoeReceived.x", "recv_x"},
-                            {"MoeReceived.", ""},
-                            {"MoeCounts.", ""},
-                            {"MoeHandle.memory", "handle"},
-                            {"MoeHandle.topk_indices", "indices"},
-                            {"MoeHandle.", ""},
-                            {"MoeTokens.", ""},
-                            {"topk_", ""}});
-  });
-}
-
 int local_experts(const farwarp_moe& moe);
 /// `count` is NULL if x says how many tokens there are.
 MoeTokens read_tokens(const farwarp_moe& moe, Tensors& tensors, const DLTensor* x, const DLTensor* indices,

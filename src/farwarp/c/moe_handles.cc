@@ -87,7 +87,7 @@ farwarp_code farwarp_moe_handle_layout(const farwarp_moe* moe, std::int64_t* byt
 farwarp_code farwarp_moe_dispatch_kept(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                        const DLTensor* weights, DLTensor* recv_x, DLTensor* counts, DLTensor* offsets,
                                        DLTensor* scales, DLTensor* count_sums, DLTensor* handle, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -100,7 +100,7 @@ farwarp_code farwarp_moe_dispatch_kept(farwarp_moe* moe, const DLTensor* x, cons
 
 farwarp_code farwarp_moe_dispatch_recv_kept(farwarp_moe* moe, DLTensor* recv_x, DLTensor* counts, DLTensor* offsets,
                                             DLTensor* scales, DLTensor* count_sums, DLTensor* handle, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     if (Status status = check_layout(*moe, false); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -114,7 +114,7 @@ farwarp_code farwarp_moe_dispatch_rows_kept(farwarp_moe* moe, const DLTensor* x,
                                             const DLTensor* weights, const DLTensor* expert_counts, DLTensor* recv_x,
                                             DLTensor* recv_indices, DLTensor* recv_weights, DLTensor* counts,
                                             DLTensor* offsets, DLTensor* handle, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -133,7 +133,7 @@ farwarp_code farwarp_moe_dispatch_rows_kept(farwarp_moe* moe, const DLTensor* x,
 farwarp_code farwarp_moe_dispatch_rows_send_kept(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                  const DLTensor* weights, const DLTensor* expert_counts,
                                                  DLTensor* counts, DLTensor* offsets, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -146,7 +146,7 @@ farwarp_code farwarp_moe_dispatch_rows_send_kept(farwarp_moe* moe, const DLTenso
 
 farwarp_code farwarp_moe_dispatch_rows_recv_kept(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
                                                  DLTensor* recv_weights, DLTensor* handle, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -158,7 +158,7 @@ farwarp_code farwarp_moe_dispatch_rows_recv_kept(farwarp_moe* moe, DLTensor* rec
 
 farwarp_code farwarp_moe_combine_kept(farwarp_moe* moe, const DLTensor* y, const DLTensor* indices,
                                       const DLTensor* weights, const DLTensor* handle, DLTensor* out, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     Tensors tensors(moe->world);
     const Kept kept = read_kept(*moe, tensors, "y", y, indices, weights, handle);
@@ -171,7 +171,7 @@ farwarp_code farwarp_moe_combine_kept(farwarp_moe* moe, const DLTensor* y, const
 
 farwarp_code farwarp_moe_combine_send_kept(farwarp_moe* moe, const DLTensor* y, const DLTensor* indices,
                                            const DLTensor* weights, const DLTensor* handle, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     Tensors tensors(moe->world);
     const Kept kept = read_kept(*moe, tensors, "y", y, indices, weights, handle);
@@ -185,7 +185,7 @@ farwarp_code farwarp_moe_combine_send_kept(farwarp_moe* moe, const DLTensor* y, 
 
 farwarp_code farwarp_moe_return_row_weights(farwarp_moe* moe, const DLTensor* row_weights, const DLTensor* indices,
                                             const DLTensor* handle, DLTensor* out, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (Status status = check_handles(moe); !status.ok()) return status;
     Tensors tensors(moe->world);
     const Kept kept = read_kept(*moe, tensors, "row_weights", row_weights, indices, nullptr, handle);

@@ -9,7 +9,7 @@ extern "C" {
 farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                        const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
                                        DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -28,7 +28,7 @@ farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, cons
 farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                             const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
                                             void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);
@@ -43,7 +43,7 @@ farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x,
 
 farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
                                             DLTensor* recv_weights, void* stream) {
-  return guarded_call([&]() -> Status {
+  return guarded([&]() -> Status {
     if (moe == nullptr) return null_argument("moe");
     if (Status status = check_layout(*moe, true); !status.ok()) return status;
     Tensors tensors(moe->world);

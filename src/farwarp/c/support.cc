@@ -13,8 +13,6 @@ thread_local std::string last_message = "no call of this thread has failed";
 
 constexpr DLDataType kFloat32 = {kDLFloat, 32, 1};
 
-bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
-
 std::string text_of(DLDataType type) {
   if (same(type, kFp8)) return "float8_e4m3fn";
   if (same(type, kFp8Fnuz)) return "float8_e4m3fnuz";
@@ -51,6 +49,17 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
      "desc.scale_columns is 1; allowed: 0, or 1 with fp8_dispatch and masked"},
     {"MoeAllToAllDesc.fp8_dispatch is true", "desc.fp8_dispatch is 1"},
     {"MoeAllToAllDesc.", "desc."},
+    {"MoeTokens.tokens_on_device", "count"},
+    {"MoeTokens.topk_", ""},
+    {"MoeTokens.", ""},
+    {"MoeReceived.topk_", "recv_"},
+    {"MoeReceived.x", "recv_x"},
+    {"MoeReceived.", ""},
+    {"MoeCounts.", ""},
+    {"MoeHandle.memory", "handle"},
+    {"MoeHandle.topk_", ""},
+    {"MoeHandle.", ""},
+    {"topk_weights", "weights"},
     {"ParallelGemmDesc.", "desc."},
     {"GemmDesc.", "desc."},
     {"AllReduceDesc.", "desc."},
@@ -113,6 +122,8 @@ Status check_contiguous(const char* name, const DLTensor& tensor) {
 
 }  // namespace
 
+bool same(DLDataType a, DLDataType b) { return a.code == b.code && a.bits == b.bits && a.lanes == b.lanes; }
+
 void Allocations::add(const void* pointer, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   bytes_of_[reinterpret_cast<std::uintptr_t>(pointer)] = bytes;
@@ -146,16 +157,6 @@ farwarp_code code_of(const Status& status) {
 }
 
 Status null_argument(const char* name) { return invalid_argument(fmt::format("{} is NULL; allowed: a pointer", name)); }
-
-Status renamed(const Status& status, std::initializer_list<std::pair<const char*, const char*>> names) {
-  if (status.ok()) return status;
-  std::string text = status.message();
-  for (const auto& [from, to] : names) {
-    for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + std::strlen(to)))
-      text.replace(at, std::strlen(from), to);
-  }
-  return {status.code(), text};
-}
 
 Status check_choice(const char* name, std::int32_t value, std::int32_t last) {
   if (value >= 0 && value <= last) return {};

@@ -88,14 +88,12 @@ Result<Desc> read_desc(const Desc* given, Desc (*defaults)(), const char* name =
   return desc;
 }
 
-/// With names of c.h in place of those of the C++ API: of each pair the second for the first.
-Status renamed(const Status& status, std::initializer_list<std::pair<const char*, const char*>> names);
-
 /// Of an enumeration of c.h whose values are 0 to `last`.
 Status check_choice(const char* name, std::int32_t value, std::int32_t last);
 Result<bool> read_flag(const char* name, std::int32_t value);
 Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_list<DType> allowed);
 DLDataType type_of(DType dtype);
+bool same(DLDataType a, DLDataType b);
 inline constexpr DLDataType kBytes = {kDLUInt, 8, 1};
 /// For Tensors: e4m3 in the device's format, as kBytes or as DLPack 1.1's type of that format (codes 10 and 11; this DLPack may be older).
 inline constexpr DLDataType kFp8 = {10, 8, 1};
