@@ -46,7 +46,7 @@ Result<MoeAllToAllDesc> read(const farwarp_moe_desc* given) {
   result.layout = *masked ? MoeLayout::kMasked : *rows ? MoeLayout::kRows : MoeLayout::kExpertMajor;
   if (*exponents && !(*columns && *powers))
     return invalid_argument("scale_exponents is 1; allowed: with powers_of_two 1 and scale_columns 1");
-  result.scales = *exponents ? MoeScales::kExponentColumns : *columns ? MoeScales::kColumns : MoeScales::kRows;
+  result.scales = *exponents ? MoeScales::kExponentColumns : *columns ? MoeScales::kColumns : MoeScales::kRowMajor;
   result.powers_of_two = *powers;
   result.handles = *handles;
   result.weights_at_combine = *late;
@@ -110,7 +110,7 @@ void* read_scales(const farwarp_moe& moe, Tensors& tensors, const DLTensor* scal
   const std::int64_t groups = (moe.desc.hidden + kScaled - 1) / kScaled, experts = plan.max_local_experts;
   const std::int64_t room = plan.recv_rows / experts;
   const DLDataType type = type_of(DType::kF32);
-  if (moe.desc.scales == MoeScales::kRows)
+  if (moe.desc.scales == MoeScales::kRowMajor)
     return tensors.read_if(moe.desc.fp8_dispatch, "scales", scales, type, {plan.recv_rows, groups});
   const bool exponents = moe.desc.scales == MoeScales::kExponentColumns;
   const std::int64_t columns = exponents ? groups / 4 : groups;  // an int32 has four exponents

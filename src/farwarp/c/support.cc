@@ -45,7 +45,7 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"MoeAllToAllDesc.layout is kRows; allowed: kRows without", "desc.rows is 1; allowed: 1 without"},
     {"MoeAllToAllDesc.layout kRows", "desc.rows"},
     {"0, or with layout kRows a multiple", "0, or with rows a multiple"},
-    {"MoeAllToAllDesc.scales is kColumns; allowed: kRows, or with fp8_dispatch and layout kMasked the others",
+    {"MoeAllToAllDesc.scales is kColumns; allowed: kRowMajor, or with fp8_dispatch and layout kMasked the others",
      "desc.scale_columns is 1; allowed: 0, or 1 with fp8_dispatch and masked"},
     {"MoeAllToAllDesc.fp8_dispatch is true", "desc.fp8_dispatch is 1"},
     {"MoeAllToAllDesc.", "desc."},

@@ -46,7 +46,7 @@ constexpr std::uint32_t folded(std::uint64_t configuration) {
 /// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4 calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
-/// Phases of a call, in OperatorCells::phase: what the kernels so far have done, or are doing (claim_and_leave()). The fused form goes from kIdle to kIdle in one launch. In
+/// Phases of a call, in OperatorCells::phase: what the kernels so far have done, or are doing (finish_with_cells()). The fused form goes from kIdle to kIdle in one launch. In
 /// the split form dispatch and combine are one launch each, or two halves each.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
@@ -91,7 +91,7 @@ struct SharedLayout {
       histogram;         ///< u32 [num_experts]: number of entries, first those of earlier tokens, then a running count
   std::int64_t indices;  ///< u32 [kBatch][k]: index of the entry among its expert's entries
   // While rows arrive, in the same memory as the two above:
-  std::int64_t bitmaps;  ///< u32 [bitmap words][ranks]; the second index is i of source rank_after(1 + i)
+  std::int64_t bitmaps;  ///< u32 [bitmaps of a source][ranks]; the second index is i of source rank_after(1 + i)
   std::int64_t bases;   ///< i32 [ranks][local experts]: first row of (source, expert); `bases` and `totals`: split form
   std::int64_t totals;  ///< u32 [local experts]
   // Throughout:
@@ -200,13 +200,13 @@ struct TokenArgs {
 struct SendArgs {
   const void* x;
   std::int32_t row_bytes;  ///< of a dispatched row in the workspace
+  std::int32_t scales_at;  ///< fp8: where a row's scales begin, in bytes
   std::uint32_t drop_put;  ///< fault injection: this rank drops the rows of this token, counted from 1; 0: none
   std::uint64_t configuration;
 };
 
 /// fp8 rows. Read by the kernels fused_*_fp8_* and dispatch_*_fp8*; `scales` and `by_room` by the latter.
 struct Fp8Args {
-  std::int32_t scales_at;  ///< where a row's scales begin, in bytes
   std::int32_t exponents;  ///< 1: scales are powers of two; 2: and are delivered as bytes, their exponents
   float* scales;
   Divisor by_room;  ///< masked layout: rows of an expert
@@ -219,13 +219,12 @@ struct DispatchArgs {
   std::int32_t* counts;
   std::int32_t* row_offsets;
   std::int64_t* origins;
-  std::int32_t max_local_experts;
-  std::int32_t masked_layout;  ///< 1: MoeLayout::kMasked
-  std::int32_t lane_entries;   ///< entries of tokens that a warp counts at a time, one on a lane
+  std::int32_t lane_entries;  ///< entries of tokens that a warp counts at a time, one on a lane
   Divisor by_k;
+  std::int32_t masked_layout;  ///< 1: MoeLayout::kMasked
 };
 
-/// Rows by expert. Read by the kernels dispatch_*, without effect for MoeLayout::kRows.
+/// Rows by expert. Read by the kernels dispatch_*; by dispatch_rows_* `row_tokens` alone, which is null for them.
 struct ExpertRowsArgs {
   std::int32_t row_alignment;
   std::int32_t* count_sums;  ///< or null: [local experts], to which counts are added
@@ -238,7 +237,7 @@ struct RowsArgs {
   const std::int32_t* expert_counts;  ///< or null: [num_experts], the counts that owners are told
   void* recv_topk;
   float* recv_weights;
-  std::int64_t places;  ///< in shared memory, i32 [bitmap words][ranks], then [ranks + 1]
+  std::int64_t places;  ///< in shared memory, i32 [bitmaps of a source][ranks], then [ranks + 1]
 };
 
 /// Rows in pieces: MoeLayout::kRows in bulk mode, on targets with bulk copies; else zeros. Read by the kernels dispatch_rows_bulk and
@@ -254,7 +253,6 @@ struct RingArgs {
 struct CombineArgs {
   const void* y;
   void* out;
-  std::int32_t after_nothing;  ///< 1: combine of a handle: the dispatch of this call has sent no rows
 };
 
 /// Read by the kernel return_row_weights.
@@ -270,7 +268,7 @@ struct FusedArgs {
 
 /// The argument block of every kernel.
 struct Args {
-  // Read by all kernels, by end_without_combine the first two alone.
+  // Read by kernels of all families, by end_without_combine the first two alone.
   WorldView view;
   std::uint32_t operator_slot;  ///< the operator's slot in its World
   std::int32_t num_experts;
@@ -278,10 +276,12 @@ struct Args {
   std::int32_t k;
   std::int32_t hidden;
   std::int32_t max_tokens;
+  std::int32_t max_local_experts;
   std::int32_t segments;  ///< segments of a row, which different warps take
   Divisor by_segments, by_ranks;
-  Roles roles;          ///< of this launch
-  std::int32_t halves;  ///< of the call, which this launch does: kSendHalf, kReceiveHalf, or both
+  Roles roles;                 ///< of this launch
+  std::int32_t halves;         ///< of the call, which this launch does: kSendHalf, kReceiveHalf, or both
+  std::int32_t after_nothing;  ///< combine_weights_* of a handle, 1: this call's dispatch has sent no rows
   std::int32_t header_packets;
   std::int64_t workspace;  ///< offset in every heap
   MoeWorkspace offsets;    ///< relative to workspace

@@ -33,20 +33,20 @@ FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring
     int token, source, segment;
   };
   const auto item_of = [&](int item) {
-    const int number = args.by_segments.quotient(item), token = args.by_ranks.quotient(number);
-    return Item{token, rank_after(args, 1 + number - token * args.view.size), item - number * args.segments};
+    const int row = args.by_segments.quotient(item), token = args.by_ranks.quotient(row);
+    return Item{token, rank_after(args, 1 + row - token * args.view.size), item - row * args.segments};
   };
   for_each_found(
       sending_warp_number(args), args.max_tokens * args.view.size * args.segments,
       args.roles.sending_blocks * args.roles.sending_warps,
-      [&](int number) {
-        const Item item = item_of(number);
-        return item.source == args.view.rank && !to_itself ? -1 : load(regions.kept_row(item.source, item.token));
+      [&](int item) {
+        const Item at = item_of(item);
+        return at.source == args.view.rank && !to_itself ? -1 : load(regions.kept_row(at.source, at.token));
       },
-      [&](int number, std::int32_t place) {
+      [&](int item, std::int32_t place) {
         if (place < 0 || lane_index() != 0) return true;
-        const Item item = item_of(number);
-        const Piece piece{.row = item.token, .to = 1u << item.source, .segment = item.segment};
+        const Item at = item_of(item);
+        const Piece piece{.row = at.token, .to = 1u << at.source, .segment = at.segment};
         push_segment(call, args, ring, row_of_y(args, place), piece, store_piece, announce);
         return true;
       });
@@ -214,15 +214,11 @@ FARWARP_DEVICE void add_up_in_pieces(Call& call, const Args& args, int tokens, i
 /// [thread] Gives some of the flags that this call leaves idle a recent tag, as retag_idle_rows() does (ORDER.md, "Tags").
 FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int tokens) {
   const Regions regions = regions_of(args, call);
-  const int places = args.max_tokens * args.view.size;
-#pragma unroll 1
-  for (auto place = static_cast<int>((call.epoch / 2) % kRetagPeriod); place < places;
-       place += static_cast<int>(kRetagPeriod)) {
-    const int token = args.by_ranks.quotient(place), owner = place - token * args.view.size;
-    if (token < tokens && (ranks_of_token(args, token) >> owner & 1) != 0) continue;
+  for_each_place_to_retag(call, args, [&](int token, int owner) {
+    if (token < tokens && (ranks_of_token(args, token) >> owner & 1) != 0) return;
     for (int segment = 0; segment < args.segments; ++segment)
       store<Order::relaxed>(regions.return_flag(args.view.rank, token, owner, segment), tagged(call.epoch - 1, 0));
-  }
+  });
 }
 
 // ---- kernels ------------------------------------------------------------------------------------------------------------

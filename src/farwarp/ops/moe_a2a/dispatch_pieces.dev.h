@@ -11,12 +11,12 @@ using namespace farwarp::moe;
 
 /// The lanes of a warp work on the entries of several tokens at a time, one entry each.
 struct EntryLanes {
-  int tokens;           ///< together
-  int token, slot;      ///< the lane's token among them, and its k-slot
-  std::uint64_t group;  ///< the lanes of the same token; 0: the lane has no entry
+  int tokens;              ///< together
+  int token, k_slot;       ///< the lane's token among them, and its k-slot
+  std::uint64_t of_token;  ///< the lanes of the same token; 0: the lane has no entry
   FARWARP_DEVICE explicit EntryLanes(const Args& args)
-      : tokens(Target::kWarpSize / args.k), token(lane_index() / args.k), slot(lane_index() - token * args.k) {
-    group = token < tokens ? ((std::uint64_t{1} << args.k) - 1) << token * args.k : 0;
+      : tokens(Target::kWarpSize / args.k), token(lane_index() / args.k), k_slot(lane_index() - token * args.k) {
+    of_token = token < tokens ? ((std::uint64_t{1} << args.k) - 1) << token * args.k : 0;
   }
 };
 
@@ -27,8 +27,8 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
 #pragma unroll 1
   for (int first = worker_warp_number(args) * lanes.tokens; first < tokens;
        first += args.roles.workers * warps_per_block() * lanes.tokens) {
-    const int token = first + lanes.token, entry = token * args.k + lanes.slot;
-    const bool there = lanes.group != 0 && token < tokens;
+    const int token = first + lanes.token, entry = token * args.k + lanes.k_slot;
+    const bool there = lanes.of_token != 0 && token < tokens;
     const int expert = expert_or_none(args, table_entry(args, entry, there));
     const float weight = there ? load(Global<const float>(args.tokens.weights) + entry) : 0;
     const int owner = expert >= 0 ? rank_of(args, expert) : -1;
@@ -36,9 +36,9 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
 #pragma unroll 1
     for (int i = 1; i <= args.view.size; ++i) {
       const int rank = rank_after(args, i);
-      const bool goes_to_rank = (ballot(owner == rank) & lanes.group) != 0;
+      const bool goes_to_rank = (ballot(owner == rank) & lanes.of_token) != 0;
       if (goes_to_rank && there)
-        store_packet(regions.routes(rank, args.view.rank, token) + lanes.slot, owner == rank ? route : kNoRoute,
+        store_packet(regions.routes(rank, args.view.rank, token) + lanes.k_slot, owner == rank ? route : kNoRoute,
                      call.epoch);
     }
   }
@@ -56,18 +56,18 @@ FARWARP_DEVICE void deliver_entries(Call& call, const Args& args) {
     for (int first = worker_warp_number(args) * lanes.tokens; first < args.max_tokens;
          first += args.roles.workers * warps_per_block() * lanes.tokens) {
       const int token = first + lanes.token;
-      if (lanes.group == 0 || token >= args.max_tokens) continue;
+      if (lanes.of_token == 0 || token >= args.max_tokens) continue;
       const bool sent = has_row(args, source, token);
       const std::int32_t place = sent ? place_of(args, source, token) : -1;
-      if (lanes.slot == 0) store(regions.kept_row(source, token), place);
+      if (lanes.k_slot == 0) store(regions.kept_row(source, token), place);
       if (!sent) continue;
-      const Global<Packet> from[] = {mine(regions.routes(args.view.rank, source, token)) + lanes.slot};
+      const Global<Packet> from[] = {mine(regions.routes(args.view.rank, source, token)) + lanes.k_slot};
       std::uint64_t word[1] = {};
       if (!wait_packets<1>(call, from, 1, word, Wait{.site = kSiteRoutes, .peer = source})) return;
       const Route route = unpack_route(word[0]);
       const bool here = word[0] != kNoRoute;
-      store_entry(args, std::int64_t{place} * args.k + lanes.slot, here ? route.expert : -1, here ? route.weight : 0);
-      if (lanes.slot == 0 && args.dispatch.origins != nullptr)
+      store_entry(args, std::int64_t{place} * args.k + lanes.k_slot, here ? route.expert : -1, here ? route.weight : 0);
+      if (lanes.k_slot == 0 && args.dispatch.origins != nullptr)
         store(Global<std::int64_t>(args.dispatch.origins) + place,
               std::int64_t{source} << 48 | std::int64_t{token} << 16);
     }
@@ -96,9 +96,9 @@ FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, 
       store<Order::relaxed>(regions.row_flag(rank, args.view.rank, piece.row, piece.segment), tagged(call.epoch, 0));
     });
   };
-  const int number = sending_warp_number(args);
+  const int first = sending_warp_number(args);
   for_each_found(
-      number < stride ? number : items, items, stride,
+      first < stride ? first : items, items, stride,
       [&](int item) { return ranks_of_token(args, args.by_segments.quotient(item)) & peers; },
       [&](int item, std::uint32_t to) {
         const int token = args.by_segments.quotient(item);

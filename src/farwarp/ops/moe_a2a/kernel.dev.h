@@ -16,22 +16,17 @@ using namespace farwarp::moe;
 
 // ---- tags of places that a call leaves idle -------------------------------------------------------------------------
 
-/// [block] Retags some of the rows' places that this call leaves idle: each place once in kRetagPeriod calls of its parity. Otherwise a
-/// place that is idle for exactly 2^32 - 4 calls would show its old contents as new. Reads the bitmaps: call it after the block_any() that
-/// follows await_bitmaps(), if call.live was true there.
+/// [block] Retags some of the rows' places that this call leaves idle. Reads the bitmaps: call it after the block_any() that follows
+/// await_bitmaps(), if call.live was true there.
 template <class Wire>
 FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   const Args& args = wire.args;
   if (!is_first_worker(args)) return;
-  const int places = args.max_tokens * args.view.size;
-#pragma unroll 1
-  for (auto place = static_cast<int>((wire.call.epoch / 2) % kRetagPeriod); place < places;
-       place += static_cast<int>(kRetagPeriod)) {
-    const int token = args.by_ranks.quotient(place), source = place - token * args.view.size;
-    if (has_row(args, source, token)) continue;
+  for_each_place_to_retag(wire.call, args, [&](int token, int source) {
+    if (has_row(args, source, token)) return;
     retag(wire.call, wire.regions.routes(args.view.rank, source, token), args.k);
     wire.retag_row(source, token);
-  }
+  });
 }
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
@@ -80,9 +75,9 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 
-/// [block] Claims the call and leaves it, beside the block's work: a thread of the last warp does it, and no other warp waits for it. The block
-/// continues with the call. From now on the operator's phase, `next_phase`, says that a later kernel of the stream may begin, not that this one has ended.
-FARWARP_DEVICE void claim_and_leave(Call& call, std::uint32_t next_phase) {
+/// [block] Claims and leaves the call, since the block has read its cells. Most of its work on the call comes after: a thread of the last warp does this,
+/// and no other warp waits for it. So the operator's phase, `next_phase`, says that a later kernel of the stream may begin, not that this one has ended.
+FARWARP_DEVICE void finish_with_cells(Call& call, std::uint32_t next_phase) {
   if (thread_index() != num_threads() - 1) return;
   if (block_index() == 0 && !mark_busy(call)) give_up(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
   leave_call(call, next_phase);
@@ -100,7 +95,7 @@ FARWARP_DEVICE void fused(const Args& args) {
   Wire wire(call, args);
   const int tokens = checked_tokens(call, args, given);
   announce_rows(call, args, tokens);
-  claim_and_leave(call, kIdle);
+  finish_with_cells(call, kIdle);
   rows.send(wire);
   await_bitmaps(call, args);
   call.live = !block_any(!call.live);
@@ -133,7 +128,7 @@ FARWARP_DEVICE void dispatch(const Args& args) {
     announce_rows(call, args, tokens);
     if (is_worker(args)) route_tokens(call, args, tokens, entries);
   }
-  claim_and_leave(call, receives(args) ? kReceived : kSent);
+  finish_with_cells(call, receives(args) ? kReceived : kSent);
   if (sends(args)) rows.send(wire);
   if (receives(args)) receive_rows(wire);
 }
@@ -143,7 +138,7 @@ FARWARP_DEVICE void combine(const Args& args) {
   const KeptAhead kept(args, sends(args));
   Call call = join_call(args.view, args.operator_slot, sends(args) ? kReceived : kReturning);
   if (!call.live) return;
-  claim_and_leave(call, receives(args) ? kIdle : kReturning);
+  finish_with_cells(call, receives(args) ? kIdle : kReturning);
   if (sends(args)) return_rows<T, KeptWeights>(call, args, kept);
   if (receives(args)) receive_returns<T>(call, args, token_count(call, args));
 }
@@ -158,10 +153,10 @@ FARWARP_DEVICE void combine_with_weights(const Args& args) {
   if (!call.live) return;
   const int tokens = checked_tokens(call, args, given);
   if (sends(args)) send_weights(call, args, tokens, entry);
-  claim_and_leave(call, receives(args) ? kIdle : kReturning);
+  finish_with_cells(call, receives(args) ? kIdle : kReturning);
   if (sends(args)) return_rows<T, SentWeights>(call, args, kept);
   if (receives(args)) receive_returns<T>(call, args, tokens);
-  if (sends(args) && args.combine.after_nothing == 0) retag_idle_weights(call, args);
+  if (sends(args) && args.after_nothing == 0) retag_idle_weights(call, args);
 }
 
 /// Ends a call of which combine does not come: the next one begins with a dispatch.

@@ -22,9 +22,9 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
       continue;
     }
     const int expert = 2 * (packet - bitmaps);
-    const auto count = bases + (source * args.dispatch.max_local_experts + expert);
+    const auto count = bases + (source * args.max_local_experts + expert);
     store(count, static_cast<std::int32_t>(data));
-    if (expert + 1 < args.dispatch.max_local_experts) store(count + 1, static_cast<std::int32_t>(data >> 32));
+    if (expert + 1 < args.max_local_experts) store(count + 1, static_cast<std::int32_t>(data >> 32));
   }
   call.live = !block_any(!call.live);
   return call.live;
@@ -37,7 +37,7 @@ template <class ExpertRows>
 FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
-  const auto room = static_cast<std::int32_t>(args.dispatch.recv_rows / args.dispatch.max_local_experts);
+  const auto room = static_cast<std::int32_t>(args.dispatch.recv_rows / args.max_local_experts);
   const int warps = args.dispatch.masked_layout ? warps_per_block() : 1;
   std::int32_t end = 0;
 #pragma unroll 1
@@ -46,7 +46,7 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
     std::int32_t count = 0;
 #pragma unroll 1
     for (int s = 0; expert < local && s < args.view.size; ++s)
-      count += load(bases + (s * args.dispatch.max_local_experts + expert));
+      count += load(bases + (s * args.max_local_experts + expert));
     std::int32_t first = 0, all = 0;
     if (args.dispatch.masked_layout == 0) {
       first = end + sum_below((count + args.expert_rows.row_alignment - 1) & -args.expert_rows.row_alignment, all);
@@ -58,7 +58,7 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
       std::int32_t next = first;
 #pragma unroll 1
       for (int s = 0; s < args.view.size; ++s) {
-        const auto place = bases + (s * args.dispatch.max_local_experts + expert);
+        const auto place = bases + (s * args.max_local_experts + expert);
         const std::int32_t rows = load(place);
         store(place, next);
         if (args.expert_rows.row_ranges != nullptr && is_first_worker(args))
@@ -94,7 +94,7 @@ FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
     const bool too_long = end > args.dispatch.recv_rows;
     if (ballot(overflow != 0 || too_long) != 0) {
       if (first_worker && (overflow != 0 || (too_long && lane_index() == 0))) {
-        const std::int64_t needed = too_long ? end : std::int64_t{overflow} * args.dispatch.max_local_experts;
+        const std::int64_t needed = too_long ? end : std::int64_t{overflow} * args.max_local_experts;
         give_up(call, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(args.dispatch.recv_rows),
                 static_cast<std::uint64_t>(needed));
       }
@@ -111,7 +111,7 @@ FARWARP_DEVICE void mark_padding(const Args& args) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
-  const auto room = static_cast<std::int32_t>(args.dispatch.recv_rows / args.dispatch.max_local_experts);
+  const auto room = static_cast<std::int32_t>(args.dispatch.recv_rows / args.max_local_experts);
   for (int expert = worker_index(args); expert < local; expert += args.roles.workers) {
     const std::int32_t first = load(bases + expert);  // source 0's rows are first
     const auto count = static_cast<std::int32_t>(load(totals + expert));

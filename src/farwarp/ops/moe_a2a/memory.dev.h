@@ -66,8 +66,8 @@ struct Regions {
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
     return Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(args.kept));
   }
-  FARWARP_DEVICE Global<std::uint64_t> kept(int number) const {
-    return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.kept + kKeptRowsAt)) + number * (1 + args.k);
+  FARWARP_DEVICE Global<std::uint64_t> kept(int row) const {
+    return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.kept + kKeptRowsAt)) + row * (1 + args.k);
   }
 
  private:
@@ -104,6 +104,18 @@ FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
 FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
+/// Calls `retag_place(token, rank)` for the places whose turn it is in this call: for each token of each rank, or of each owner, there is one. A place that
+/// is idle for exactly 2^32 - 4 calls would otherwise show its old contents as new, so its turn comes once in kRetagPeriod calls of its parity.
+template <class Visit>
+FARWARP_DEVICE void for_each_place_to_retag(const Call& call, const Args& args, const Visit& retag_place) {
+  const int places = args.max_tokens * args.view.size;
+#pragma unroll 1
+  for (auto place = static_cast<int>((call.epoch / 2) % kRetagPeriod); place < places;
+       place += static_cast<int>(kRetagPeriod)) {
+    const int token = args.by_ranks.quotient(place), rank = place - token * args.view.size;
+    retag_place(token, rank);
+  }
+}
 
 // Who does what (Roles).
 FARWARP_DEVICE bool is_sending_block(const Args& args) { return block_index() < args.roles.sending_blocks; }
@@ -132,7 +144,8 @@ FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }
 
 /// A segment of a token's row: vectors [first, last).
 struct Segment {
-  int token, number;
+  int token;
+  int number;  ///< of the segment in its row
   int first, last;
 };
 
@@ -140,7 +153,7 @@ struct Segment {
 struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
-  int row_number;      ///< among the received rows
+  int row;             ///< its number among the received rows
   int number;          ///< of the segment in its row
   int first, last;     ///< vectors
 };

@@ -56,12 +56,12 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.reciprocal = moe::moe_reciprocal(desc.num_experts);
   args.k = desc.experts_per_token;
   args.max_tokens = desc.max_tokens;
-  args.dispatch.max_local_experts = plan->max_local_experts;
+  args.max_local_experts = plan->max_local_experts;
   args.segments = plan->segments;
   args.by_segments = Divisor(plan->segments);
   args.by_ranks = Divisor(plan->ranks);
   args.send.row_bytes = static_cast<std::int32_t>(plan->row_bytes);
-  args.fp8.scales_at = static_cast<std::int32_t>(moe::fp8_scales_at(desc.hidden));
+  args.send.scales_at = static_cast<std::int32_t>(moe::fp8_scales_at(desc.hidden));
   args.header_packets = plan->header_packets;
   args.tokens.wide_indices = desc.index_type == DType::kI64;
   args.dispatch.masked_layout = desc.layout == MoeLayout::kMasked;

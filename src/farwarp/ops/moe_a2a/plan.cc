@@ -31,12 +31,12 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
 
 Status check_scales(const MoeAllToAllDesc& desc) {
   const bool exponents = desc.scales == MoeScales::kExponentColumns;
-  if (desc.scales != MoeScales::kRows && desc.scales != MoeScales::kColumns && !exponents)
-    return wrong("scales", static_cast<int>(desc.scales), "kRows, kColumns, kExponentColumns");
-  if (desc.scales != MoeScales::kRows && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
-    return invalid_argument(
-        fmt::format("MoeAllToAllDesc.scales is {}; allowed: kRows, or with fp8_dispatch and layout kMasked the others",
-                    exponents ? "kExponentColumns" : "kColumns"));
+  if (desc.scales != MoeScales::kRowMajor && desc.scales != MoeScales::kColumns && !exponents)
+    return wrong("scales", static_cast<int>(desc.scales), "kRowMajor, kColumns, kExponentColumns");
+  if (desc.scales != MoeScales::kRowMajor && !(desc.fp8_dispatch && desc.layout == MoeLayout::kMasked)) {
+    return invalid_argument(fmt::format(
+        "MoeAllToAllDesc.scales is {}; allowed: kRowMajor, or with fp8_dispatch and layout kMasked the others",
+        exponents ? "kExponentColumns" : "kColumns"));
   }
   if (desc.powers_of_two && !desc.fp8_dispatch)
     return invalid_argument("MoeAllToAllDesc.powers_of_two is true; allowed: with fp8_dispatch");

@@ -25,7 +25,7 @@ enum class MoeLayout : std::uint8_t {
 };
 /// Where the scales of fp8 dispatch lie in MoeReceived::scales.
 enum class MoeScales : std::uint8_t {
-  kRows,  ///< fp32 [plan.recv_rows, ceil(hidden / 128)]
+  kRowMajor,  ///< fp32 [plan.recv_rows, ceil(hidden / 128)]
   kColumns,  ///< fp32 [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
   /// Bytes [plan.max_local_experts, hidden / 512, room of an expert, 4]: the biased exponents (UE8M0) of four groups, as kColumns. Needs
   /// powers_of_two, and a hidden that 512 divides.
@@ -59,8 +59,8 @@ struct MoeAllToAllDesc {
   /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums have `hidden` elements. In words mode
   /// the first two of eight bytes that are all ones lose a bit, so there they must be a NaN.
   int dispatch_hidden = 0;
-  MoeScales scales = MoeScales::kRows;  ///< others: with fp8_dispatch and layout kMasked
-  bool powers_of_two = false;           ///< with fp8_dispatch: scales are rounded up to powers of two
+  MoeScales scales = MoeScales::kRowMajor;  ///< others: with fp8_dispatch and layout kMasked
+  bool powers_of_two = false;               ///< with fp8_dispatch: scales are rounded up to powers of two
   /// What dispatch keeps for combine lies in memory of the caller, a handle (MoeReceived::handle). A dispatch may then follow a dispatch, and combine
   /// takes any handle, any number of times. Split form only.
   bool handles = false;

@@ -12,12 +12,12 @@ struct Arrival {
 };
 
 // Whether an entry's row arrives for it: in the masked layout not if an earlier entry of the token has the same expert.
-bool has_row(const MoeAllToAllDesc& desc, const Routing& routing, int token, int slot) {
+bool has_row(const MoeAllToAllDesc& desc, const Routing& routing, int token, int k_slot) {
   const auto entries = routing.experts.begin() + static_cast<std::ptrdiff_t>(token) * desc.experts_per_token;
-  return desc.layout != MoeLayout::kMasked || std::find(entries, entries + slot, entries[slot]) == entries + slot;
+  return desc.layout != MoeLayout::kMasked || std::find(entries, entries + k_slot, entries[k_slot]) == entries + k_slot;
 }
 
-// What arrives on `rank`, by expert; within an expert by source rank, token and k-slot, because the sort is stable.
+// What arrives on `rank`, by expert; within an expert by source rank, token and k-k_slot, because the sort is stable.
 std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings) {
   const int ranks = static_cast<int>(routings.size());
   const int k = desc.experts_per_token;
@@ -25,10 +25,11 @@ std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::spa
   for (int source = 0; source < ranks; ++source) {
     const Routing& routing = routings[static_cast<std::size_t>(source)];
     for (int token = 0; token < routing.tokens; ++token) {
-      for (int slot = 0; slot < k; ++slot) {
-        const std::int32_t expert = routing.experts[static_cast<std::size_t>(token) * k + slot];
-        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank && has_row(desc, routing, token, slot))
-          arrivals.push_back({expert, moe_origin(source, token, slot)});
+      for (int k_slot = 0; k_slot < k; ++k_slot) {
+        const std::int32_t expert = routing.experts[static_cast<std::size_t>(token) * k + k_slot];
+        if (expert >= 0 && moe_rank_of(expert, ranks, desc.num_experts) == rank &&
+            has_row(desc, routing, token, k_slot))
+          arrivals.push_back({expert, moe_origin(source, token, k_slot)});
       }
     }
   }
@@ -59,13 +60,13 @@ ExpectedDispatch expected_rows(const MoeAllToAllDesc& desc, std::int64_t recv_ro
       std::vector<std::int32_t> experts(static_cast<std::size_t>(k), -1);
       std::vector<float> weights(static_cast<std::size_t>(k), 0.0f);
       bool here = false;
-      for (std::size_t slot = 0; slot < experts.size(); ++slot) {
-        const std::size_t entry = static_cast<std::size_t>(token) * experts.size() + slot;
+      for (std::size_t k_slot = 0; k_slot < experts.size(); ++k_slot) {
+        const std::size_t entry = static_cast<std::size_t>(token) * experts.size() + k_slot;
         const std::int32_t expert = routing.experts[entry];
         if (expert < first || expert >= end) continue;
         here = true;
-        experts[slot] = expert - first;
-        weights[slot] = routing.weights[entry];
+        experts[k_slot] = expert - first;
+        weights[k_slot] = routing.weights[entry];
         ++expected.counts[static_cast<std::size_t>(expert - first)];
       }
       if (!here) continue;

@@ -30,8 +30,8 @@ struct ExpectedDispatch {
   std::vector<float> weights;         ///< [recv_rows, k]
 };
 
-constexpr std::int64_t moe_origin(int source, int token, int slot) {
-  return static_cast<std::int64_t>(source) << 48 | static_cast<std::int64_t>(token) << 16 | slot;
+constexpr std::int64_t moe_origin(int source, int token, int k_slot) {
+  return static_cast<std::int64_t>(source) << 48 | static_cast<std::int64_t>(token) << 16 | k_slot;
 }
 
 /// `routings`: of all ranks. `recv_rows` is at least least_recv_rows(), and matters to MoeLayout::kMasked and kRows only.

@@ -42,7 +42,7 @@ FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segm
   const Args& args = regions.args;
   const bool is_copy = word != kNoRoute;
   const std::uint64_t copies = ballot(is_copy);
-  const Global<std::uint64_t> kept = regions.kept(segment.row_number);
+  const Global<std::uint64_t> kept = regions.kept(segment.row);
   int first = lane_index();
   if (args.dispatch.masked_layout != 0 && args.dispatch.origins != nullptr)
     first = lowest_bit(match_any(static_cast<std::uint32_t>(is_copy ? word >> 32 : ~0u)));
@@ -158,10 +158,10 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args, const KeptAhead& a
 #pragma unroll 1
   for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
     const KeptRow next = KeptRow::of(regions, item + warps_of_grid(), items);
-    const int number = args.by_segments.quotient(item);
-    const Segment segment = segment_of<1>(args, static_cast<int>(kept.origin >> 32), item - number * args.segments);
+    const int row = args.by_segments.quotient(item);
+    const Segment segment = segment_of<1>(args, static_cast<int>(kept.origin >> 32), item - row * args.segments);
     const ReceivedSegment received{
-        static_cast<int>(kept.origin & 0xff), segment.token, number, segment.number, segment.first, segment.last};
+        static_cast<int>(kept.origin & 0xff), segment.token, row, segment.number, segment.first, segment.last};
     const int copies = static_cast<int>(kept.origin >> 8 & 0xff);
     if constexpr (Weights::kArrive) {
       prefetch_copies(regions, received, copies, kept.word);

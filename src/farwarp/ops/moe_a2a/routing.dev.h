@@ -65,7 +65,7 @@ struct EntriesAhead {
   /// Entry number i of the thread (entry_of()) of those of earlier tokens; -1 beyond them.
   std::int32_t earlier[kEarlier];
   std::int32_t own;    ///< entry lane_index() of the block's own; -1 beyond them
-  TokenEntry of_warp;  ///< of the block's token number warp_index()
+  TokenEntry of_warp;  ///< of the block's token warp_index()
 
   FARWARP_DEVICE EntriesAhead(const Args& args, const OwnTokens& tokens)
       : of_warp(args, tokens.first + warp_index(), tokens.first + warp_index() < tokens.last) {
@@ -166,7 +166,7 @@ FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int 
 }
 
 /// Packets of a header that carry counts; they follow the bitmaps.
-FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.dispatch.max_local_experts + 1) / 2; }
+FARWARP_DEVICE int packets_with_counts(const Args& args) { return (args.max_local_experts + 1) / 2; }
 
 /// [block] Sends to every rank how many entries each of its experts has: counts[e] of expert e. One worker calls it.
 template <class Counts>

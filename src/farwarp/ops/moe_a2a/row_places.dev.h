@@ -15,24 +15,19 @@ using namespace farwarp::moe;
 FARWARP_DEVICE Shared<std::int32_t> rows_before(const Args& args) { return shared_at<std::int32_t>(args.rows.places); }
 /// [ranks + 1]: the first row of each source, and the end.
 FARWARP_DEVICE Shared<std::int32_t> first_rows(const Args& args) { return rows_before(args) + bitmap_count(args); }
-/// `source`'s number among the ranks after mine.
-FARWARP_DEVICE int turn_of(const Args& args, int source) {
-  const int after = source - args.view.rank - 1;
-  return after < 0 ? after + args.view.size : after;
-}
 
 /// [block] Fills rows_before() and first_rows() from the bitmaps in shared memory. Returns the number of rows.
 FARWARP_DEVICE int place_rows(const Args& args) {
-  const int ranks = args.view.size, words = num_bitmaps(args.max_tokens);
+  const int ranks = args.view.size, packets = num_bitmaps(args.max_tokens);
 #pragma unroll 1
   for (int source = warp_index(); source < ranks; source += warps_per_block()) {
     std::int32_t rows = 0;
 #pragma unroll 1
-    for (int base = 0; base < words; base += Target::kWarpSize) {
-      const int word = base + lane_index(), number = word * ranks + turn_of(args, source);
+    for (int base = 0; base < packets; base += Target::kWarpSize) {
+      const int packet = base + lane_index(), bitmap = bitmap_of(args, source, packet * kBitmapTokens);
       std::int32_t all = 0;
-      const std::int32_t before = sum_below(word < words ? count_bits(load(bitmaps_of(args) + number)) : 0, all);
-      if (word < words) store(rows_before(args) + number, rows + before);
+      const std::int32_t before = sum_below(packet < packets ? count_bits(load(bitmaps_of(args) + bitmap)) : 0, all);
+      if (packet < packets) store(rows_before(args) + bitmap, rows + before);
       rows += all;
     }
     if (lane_index() == 0) store(first_rows(args) + source, rows);
@@ -51,9 +46,9 @@ FARWARP_DEVICE int place_rows(const Args& args) {
 
 /// [thread] Where a row that `source` sends lies.
 FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
-  const int number = token / kBitmapTokens * args.view.size + turn_of(args, source);
-  const std::uint32_t earlier = load(bitmaps_of(args) + number) & ((1u << token % kBitmapTokens) - 1);
-  return load(first_rows(args) + source) + load(rows_before(args) + number) + count_bits(earlier);
+  const int bitmap = bitmap_of(args, source, token);
+  const std::uint32_t earlier = load(bitmaps_of(args) + bitmap) & ((1u << token % kBitmapTokens) - 1);
+  return load(first_rows(args) + source) + load(rows_before(args) + bitmap) + count_bits(earlier);
 }
 
 // ---- counts ---------------------------------------------------------------------------------------------------------------
@@ -79,7 +74,7 @@ FARWARP_DEVICE void store_counts(const Args& args) {
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   for (int expert = thread_index(); expert < local; expert += num_threads()) {
     std::int32_t count = 0;
-    for (int s = 0; s < args.view.size; ++s) count += load(counts + (s * args.dispatch.max_local_experts + expert));
+    for (int s = 0; s < args.view.size; ++s) count += load(counts + (s * args.max_local_experts + expert));
     store(Global<std::int32_t>(args.dispatch.counts) + expert, count);
   }
   for (int source = thread_index(); source <= args.view.size; source += num_threads())

@@ -34,8 +34,8 @@ FARWARP_DEVICE void return_all_weights(const Call& call, const Args& args) {
   }
   const auto rows = static_cast<int>(load(regions.kept_count()));
 #pragma unroll 1
-  for (int number = warp_in_grid(); number < rows; number += warps_of_grid()) {
-    const std::uint64_t origin = load(regions.kept(number)), word = load(regions.kept(number) + 1);
+  for (int row = warp_in_grid(); row < rows; row += warps_of_grid()) {
+    const std::uint64_t origin = load(regions.kept(row)), word = load(regions.kept(row) + 1);
     return_weights_of(call, regions, static_cast<int>(origin & 0xff), static_cast<int>(origin >> 32),
                       static_cast<std::int32_t>(kept_place(word)));
   }
@@ -44,12 +44,12 @@ FARWARP_DEVICE void return_all_weights(const Call& call, const Args& args) {
 /// [warp] Waits for the weights of one token from the owners in `ranks`, and adds them in rank order. False on all lanes if the call is over.
 FARWARP_DEVICE bool add_up_weights(Call& call, const Regions& regions, int token, std::uint32_t ranks) {
   const Args& args = regions.args;
-  const int j = lane_index(), slot = j < args.k ? j : 0;
+  const int j = lane_index(), k_slot = j < args.k ? j : 0;
   float sum = 0;
 #pragma unroll 1
   for (int owner = 0; owner < args.view.size; ++owner) {
     if ((ranks >> owner & 1) == 0) continue;
-    const Global<Packet> from[] = {mine(regions.combine_weights(args.view.rank, owner, token)) + slot};
+    const Global<Packet> from[] = {mine(regions.combine_weights(args.view.rank, owner, token)) + k_slot};
     std::uint64_t data[1] = {};
     wait_packets<1>(call, from, j < args.k ? 1 : 0, data, Wait{.site = kSiteWeights, .peer = owner});
     if (ballot(!call.live) != 0) return call.live = false;
@@ -63,14 +63,10 @@ FARWARP_DEVICE bool add_up_weights(Call& call, const Regions& regions, int token
 FARWARP_DEVICE void retag_idle_returned_weights(const Call& call, const Args& args, int tokens) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);
-  const int places = args.max_tokens * args.view.size;
-#pragma unroll 1
-  for (auto place = static_cast<int>((call.epoch / 2) % kRetagPeriod); place < places;
-       place += static_cast<int>(kRetagPeriod)) {
-    const int token = args.by_ranks.quotient(place), owner = place - token * args.view.size;
-    if (token < tokens && (ranks_of_token(args, token) >> owner & 1) != 0) continue;
+  for_each_place_to_retag(call, args, [&](int token, int owner) {
+    if (token < tokens && (ranks_of_token(args, token) >> owner & 1) != 0) return;
     retag(call, regions.combine_weights(args.view.rank, owner, token), args.k);
-  }
+  });
 }
 
 /// The phase of the call stays what it was: combine comes next.

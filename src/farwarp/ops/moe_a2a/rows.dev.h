@@ -99,7 +99,7 @@ template <bool once, class Wire>
 FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment, [[maybe_unused]] std::int32_t row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
-  const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.dispatch.max_local_experts;
+  const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.max_local_experts;
   std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then (not `once`) kept_word()
 #pragma unroll 1
   for (int base = segment.first; base < segment.last; base += kAhead * kStride) {

@@ -40,8 +40,8 @@ struct Parcels {
   }
   /// The calling warp's first parcel; it goes on with every `stride`-th.
   FARWARP_DEVICE int first(const Args& args) const {
-    const int number = sending_warp_number(args);
-    return number < stride ? number : count;
+    const int warp = sending_warp_number(args);
+    return warp < stride ? warp : count;
   }
 };
 

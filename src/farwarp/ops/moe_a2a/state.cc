@@ -27,7 +27,7 @@ moe::Wire wire_of(const MoeAllToAllPlan& plan, bool split) {
   using enum moe::Wire;
   const bool words = plan.mode == MoeMode::kWords;
   if (!plan.desc.fp8_dispatch) return words ? Words : Bulk;
-  if (split && plan.desc.scales != MoeScales::kRows) return words ? Fp8WordsColumns : Fp8BulkColumns;
+  if (split && plan.desc.scales != MoeScales::kRowMajor) return words ? Fp8WordsColumns : Fp8BulkColumns;
   return words ? Fp8Words : Fp8Bulk;
 }
 
@@ -167,7 +167,7 @@ void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, moe::CallForm form)
   args.tokens.count = tokens.tokens;
   args.tokens.on_device = tokens.tokens_on_device;
   args.rows.expert_counts = tokens.expert_counts;
-  args.combine.after_nothing = 0;
+  args.after_nothing = 0;
   args.send.drop_put = faults.drop_put;
   args.send.configuration = plan.configuration * 4 + static_cast<std::uint64_t>(form) + (faults.mismatch ? 0x100 : 0);
 }
@@ -238,7 +238,7 @@ Status MoeAllToAll::State::take_up(const MoeHandle& handle, Stream stream) {
   if (plan.desc.layout != MoeLayout::kRows)
     args.dispatch.recv_rows = plan.recv_rows;  // from which the room of an expert follows
   args.kept = workspace + plan.workspace.kept;
-  args.combine.after_nothing = 1;
+  args.after_nothing = 1;
   const Status status = run_phase(kDispatch, kBothHalves, kReceived, stream);
   last_handle = nullptr;
   set_handle(handle);

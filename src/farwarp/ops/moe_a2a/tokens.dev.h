@@ -112,8 +112,8 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
     read_table(args, token * args.k + first, args.k - first, experts);
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const std::uint32_t number = static_cast<std::uint32_t>(experts[i]) + 1;
-      largest = number > largest ? number : largest;
+      const std::uint32_t plus_one = static_cast<std::uint32_t>(experts[i]) + 1;
+      largest = plus_one > largest ? plus_one : largest;
       if (experts[i] >= 0) ranks |= 1u << (rank_of(args, experts[i]) & 31);
     }
   }
@@ -151,10 +151,15 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const V
 // A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k entries are
 // known. Bitmaps say which places an owner will receive, a packet for each 32 tokens. They are the first part of a header.
 
-/// Bitmap words of all sources. Number w * ranks + i is word w of source rank_after(1 + i).
+/// Bitmaps of all sources. Bitmap p * ranks + i is packet p of source rank_after(1 + i).
 FARWARP_DEVICE int bitmap_count(const Args& args) { return num_bitmaps(args.max_tokens) * args.view.size; }
 FARWARP_DEVICE Shared<std::uint32_t> bitmaps_of(const Args& args) {
   return shared_at<std::uint32_t>(args.shared.bitmaps);
+}
+/// The one with a source's token.
+FARWARP_DEVICE int bitmap_of(const Args& args, int source, int token) {
+  const int after = source - args.view.rank - 1;  // source is rank_after(1 + after); below 0: less the number of ranks
+  return token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
 }
 
 /// The data of a bitmap's packet: the bitmap, and in the upper half the folded configuration, of which the call's form is a part.
@@ -205,10 +210,10 @@ FARWARP_DEVICE bool await_header(Call& call, const Args& args, int source, int p
   return true;
 }
 
-/// [thread] Stores bitmap number `i`, which `source` has sent, in shared memory.
-FARWARP_DEVICE void take_bitmap(Call& call, const Args& args, int source, int i, std::uint64_t data) {
+/// [thread] Stores bitmap `bitmap`, which `source` has sent, in shared memory.
+FARWARP_DEVICE void take_bitmap(Call& call, const Args& args, int source, int bitmap, std::uint64_t data) {
   check_configuration(call, args, source, data);
-  store(bitmaps_of(args) + i, static_cast<std::uint32_t>(data));
+  store(bitmaps_of(args) + bitmap, static_cast<std::uint32_t>(data));
 }
 
 /// [block] Waits for the bitmaps of all sources, and stores them in shared memory. A thread that gives up sets call.live to false. The
@@ -217,18 +222,16 @@ FARWARP_DEVICE void take_bitmap(Call& call, const Args& args, int source, int i,
 FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
 #pragma unroll 1
   for (int i = thread_index(); i < bitmap_count(args); i += num_threads()) {
-    const int word = args.by_ranks.quotient(i), source = rank_after(args, 1 + i - word * args.view.size);
+    const int packet = args.by_ranks.quotient(i), source = rank_after(args, 1 + i - packet * args.view.size);
     std::uint64_t data = 0;
-    if (!await_header(call, args, source, word, data)) break;
+    if (!await_header(call, args, source, packet, data)) break;
     take_bitmap(call, args, source, i, data);
   }
 }
 
-/// [thread] Whether `source` sends a row for its token number `token`.
+/// [thread] Whether `source` sends a row for its token `token`.
 FARWARP_DEVICE bool has_row(const Args& args, int source, int token) {
-  const int after = source - args.view.rank - 1;
-  const int number = token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
-  return (load(bitmaps_of(args) + number) >> token % kBitmapTokens & 1) != 0;
+  return (load(bitmaps_of(args) + bitmap_of(args, source, token)) >> token % kBitmapTokens & 1) != 0;
 }
 
 /// [warp] Sum of `value` over the lanes below mine, and over all lanes in `total`.
@@ -244,23 +247,23 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
 
 /// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. By blocks of
 /// 32 tokens this is roughly the order in which they are sent; among sources it is not. A warp asks for rows in ascending order; each of its
-/// lanes holds a bitmap word.
+/// lanes holds a bitmap.
 class AnnouncedRows {
  public:
   FARWARP_DEVICE explicit AnnouncedRows(const Args& args) : args_(args) {}
 
-  /// [warp] Source and token of row `number`, which must not be less than in the previous call. False if there is no such row.
-  FARWARP_DEVICE bool find(int number, int& source, std::int32_t& token) {
+  /// [warp] Source and token of `row`, which must not be less than in the previous call. False if there is no such row.
+  FARWARP_DEVICE bool find(int row, int& source, std::int32_t& token) {
     for (;;) {
-      const std::uint64_t ends_after = ballot(end_ > number);
+      const std::uint64_t ends_after = ballot(end_ > row);
       if (ends_after != 0) {
-        locate(number, lowest_bit(ends_after), source, token);
+        locate(row, lowest_bit(ends_after), source, token);
         return true;
       }
       first_ += Target::kWarpSize;
       if (first_ >= bitmap_count(args_)) return false;
-      const int number_of_word = first_ + lane_index();
-      bits_ = number_of_word < bitmap_count(args_) ? load(bitmaps_of(args_) + number_of_word) : 0;
+      const int bitmap = first_ + lane_index();
+      bits_ = bitmap < bitmap_count(args_) ? load(bitmaps_of(args_) + bitmap) : 0;
       const int rows = count_bits(bits_);
       int all = 0;
       end_ = rows_before_ + sum_below(rows, all) + rows;
@@ -272,21 +275,21 @@ class AnnouncedRows {
   FARWARP_DEVICE int count() const { return rows_before_; }
 
  private:
-  /// [warp] Finds row `number` in the word of `lane`. Each lane examines one bit.
-  FARWARP_DEVICE void locate(int number, int lane, int& source, std::int32_t& token) const {
+  /// [warp] Finds `row` in the bitmap of `lane`. Each lane examines one bit.
+  FARWARP_DEVICE void locate(int row, int lane, int& source, std::int32_t& token) const {
     const std::uint64_t bits = shuffle(bits_, lane);
-    const int index = number - (shuffle(end_, lane) - count_bits(bits));
+    const int index = row - (shuffle(end_, lane) - count_bits(bits));
     const std::uint64_t at = ballot((bits >> lane_index() & 1) != 0 && count_bits(bits & lanes_below()) == index);
-    const int number_of_word = first_ + lane, word = args_.by_ranks.quotient(number_of_word);
-    source = rank_after(args_, 1 + number_of_word - word * args_.view.size);
-    token = word * kBitmapTokens + lowest_bit(at);
+    const int bitmap = first_ + lane, packet = args_.by_ranks.quotient(bitmap);
+    source = rank_after(args_, 1 + bitmap - packet * args_.view.size);
+    token = packet * kBitmapTokens + lowest_bit(at);
   }
 
   const Args& args_;
-  int first_ = -Target::kWarpSize;  // number of lane 0's word
-  std::uint32_t bits_ = 0;          // of the lane's word
-  int end_ = 0;                     // number of rows in all words up to and including the lane's
-  int rows_before_ = 0;             // number of rows in all words read so far
+  int first_ = -Target::kWarpSize;  // lane 0's bitmap
+  std::uint32_t bits_ = 0;          // the lane's bitmap
+  int end_ = 0;                     // number of rows in all bitmaps up to and including the lane's
+  int rows_before_ = 0;             // number of rows in all bitmaps read so far
 };
 
 /// [block] Calls `work(segment)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment
@@ -296,12 +299,12 @@ FARWARP_DEVICE int for_each_announced_segment(const Args& args, const Visit& wor
   AnnouncedRows rows(args);
 #pragma unroll 1
   for (int item = worker_warp_number(args);; item += args.roles.workers * warps_per_block()) {
-    const int number = args.by_segments.quotient(item);
+    const int row = args.by_segments.quotient(item);
     int source = 0;
     std::int32_t token = 0;
-    if (!rows.find(number, source, token)) return rows.count();
-    const Segment segment = segment_of<align>(args, token, item - number * args.segments);
-    if (!work(ReceivedSegment{source, token, number, segment.number, segment.first, segment.last})) return 0;
+    if (!rows.find(row, source, token)) return rows.count();
+    const Segment segment = segment_of<align>(args, token, item - row * args.segments);
+    if (!work(ReceivedSegment{source, token, row, segment.number, segment.first, segment.last})) return 0;
   }
 }
 

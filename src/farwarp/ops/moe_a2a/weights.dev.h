@@ -10,7 +10,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 using namespace farwarp::moe;
 
 /// [block] Sends the weights of this rank's tokens: to each owner those of its copies of the row, in k-slot order and without gaps, as dispatch has
-/// kept the copies there. Waits for nobody. `entry`: of the warp's first token, number warp_in_grid().
+/// kept the copies there. Waits for nobody. `entry`: of the warp's first token, warp_in_grid().
 FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens, TokenEntry entry) {
   const Regions regions = regions_of(args, call);
   const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
@@ -50,20 +50,16 @@ struct SentWeights {
 };
 
 /// [block] Retags some of the weights' places that this call leaves idle, as retag_idle_rows() does the rows' places. Which are idle the bitmaps
-/// say, which are still in the headers: not of a combine of a handle (CombineArgs::after_nothing).
+/// say, which are still in the headers: not of a combine of a handle (Args::after_nothing).
 FARWARP_DEVICE void retag_idle_weights(const Call& call, const Args& args) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);
-  const int places = args.max_tokens * args.view.size;
-#pragma unroll 1
-  for (auto place = static_cast<int>((call.epoch / 2) % kRetagPeriod); place < places;
-       place += static_cast<int>(kRetagPeriod)) {
-    const int token = args.by_ranks.quotient(place), source = place - token * args.view.size;
+  for_each_place_to_retag(call, args, [&](int token, int source) {
     const Global<Packet> header = mine(regions.header(args.view.rank, source)) + token / kBitmapTokens;
     const auto bitmap = static_cast<std::uint32_t>(packet_data(load_packet(header)));
     if ((bitmap >> token % kBitmapTokens & 1) == 0)
       retag(call, regions.combine_weights(args.view.rank, source, token), args.k);
-  }
+  });
 }
 
 }  // namespace farwarp::FARWARP_TARGET::moe

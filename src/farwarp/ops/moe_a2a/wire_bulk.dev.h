@@ -37,7 +37,7 @@ class Fp8RowPut {
           store<Cache::streaming>(Peer<std::uint64_t>(at<std::uint64_t>(to[i].raw, u * kElementsPer<Vector>)),
                                   vector.numbers);
           if (u % kGroupVectors == 0) {
-            store(Peer<float>(at<float>(to[i].raw, args.fp8.scales_at + u / kGroupVectors * 4)), vector.scale);
+            store(Peer<float>(at<float>(to[i].raw, args.send.scales_at + u / kGroupVectors * 4)), vector.scale);
           }
         }
       });
@@ -104,7 +104,7 @@ class Fp8RowPut {
         for (int i = 0; i < count; ++i) {
           if (!(wanted >> i & 1)) continue;
           bulk_store(to[i] + begin * kElementsPer<Vector>, staging_, bytes);
-          bulk_store(to[i] + (args.fp8.scales_at + begin / kGroupVectors * 4), scales, scale_bytes);
+          bulk_store(to[i] + (args.send.scales_at + begin / kGroupVectors * 4), scales, scale_bytes);
         }
         bulk_commit();
       }
@@ -231,7 +231,7 @@ struct BulkWire {
   FARWARP_DEVICE Dispatched read_vector(Peer<std::byte> row, int u) const {
     if constexpr (Encoding::kFp8) {
       const auto numbers = Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u;
-      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.fp8.scales_at)) + u / kGroupVectors;
+      const auto scale = Global<float>(reinterpret_cast<float*>(row.raw + args.send.scales_at)) + u / kGroupVectors;
       return {load<Cache::streaming>(numbers), load(scale)};
     } else {
       return load<Cache::streaming>(Global<Vector>(reinterpret_cast<Vector*>(row.raw)) + u);

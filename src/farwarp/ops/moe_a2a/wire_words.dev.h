@@ -65,16 +65,17 @@ struct WordFormat<AsFp8> {
   FARWARP_DEVICE static Sent made_of(const Args& args, const Vector& vector) {
     const Fp8Vector fp8 = quantised(args, vector);
     const bool escaped = fp8.numbers == kAbsent;
-    const auto group = static_cast<std::uint32_t>(ballot(escaped) >> first_lane()) & ((1u << kGroupVectors) - 1);
-    const std::uint64_t escapes = static_cast<std::uint64_t>(group) << 32;
+    const auto of_group = static_cast<std::uint32_t>(ballot(escaped) >> first_lane()) & ((1u << kGroupVectors) - 1);
+    const std::uint64_t escapes = static_cast<std::uint64_t>(of_group) << 32;
     return {escaped ? 0 : fp8.numbers, escapes | std::bit_cast<std::uint32_t>(fp8.scale)};
   }
 
   FARWARP_DEVICE static void send(const Args& args, Peer<std::byte> row, int u, const Sent& words) {
     store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw)) + u, words.numbers);
     if (u % kGroupVectors != 0) return;
-    store_words(Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw + args.fp8.scales_at)) + u / kGroupVectors,
-                words.scale);
+    store_words(
+        Peer<std::uint64_t>(reinterpret_cast<std::uint64_t*>(row.raw + args.send.scales_at)) + u / kGroupVectors,
+        words.scale);
   }
 
   template <int count>
@@ -85,7 +86,7 @@ struct WordFormat<AsFp8> {
 
     FARWARP_DEVICE Arriving(const Args& args, Global<std::byte> row, int u, int last) {
       const Global<const std::uint64_t> numbers(reinterpret_cast<const std::uint64_t*>(row.raw));
-      const Global<const std::uint64_t> scales(reinterpret_cast<const std::uint64_t*>(row.raw + args.fp8.scales_at));
+      const Global<const std::uint64_t> scales(reinterpret_cast<const std::uint64_t*>(row.raw + args.send.scales_at));
 #pragma unroll
       for (int a = 0; a < count; ++a) {
         const int vector = u + a * kStride;

@@ -78,7 +78,7 @@ Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<bool> kCounts[] = {{"host", false}, {"device", true}};
   static constexpr Choice<MoeLayout> kLayouts[] = {
       {"expert_major", MoeLayout::kExpertMajor}, {"masked", MoeLayout::kMasked}, {"rows", MoeLayout::kRows}};
-  static constexpr Choice<MoeScales> kScales[] = {{"rows", MoeScales::kRows}, {"columns", MoeScales::kColumns}};
+  static constexpr Choice<MoeScales> kScales[] = {{"rows", MoeScales::kRowMajor}, {"columns", MoeScales::kColumns}};
   static constexpr Choice<bool> kWeights[] = {{"dispatch", false}, {"combine", true}};
   harness::ParamReader reader(params, kParams);
   CheckConfig config;

@@ -293,7 +293,7 @@ bool RankRun::row_arrived(std::span<const std::uint16_t> x, std::size_t row) con
 }
 
 float RankRun::received_scale(std::size_t row, std::size_t group) const {
-  if (config_.desc.scales == MoeScales::kRows) return received_scales_[row * groups() + group];
+  if (config_.desc.scales == MoeScales::kRowMajor) return received_scales_[row * groups() + group];
   const auto room = static_cast<std::size_t>(plan().recv_rows / plan().max_local_experts);
   return received_scales_[(row / room * groups() + group) * room + row % room];
 }
