@@ -7,25 +7,6 @@
 namespace farwarp::emu {
 namespace {
 
-// The variants of litmus_misuse.
-enum {
-  kExitBeforeBarrier,
-  kExitAfterArrival,
-  kDividedWarp,
-  kMixedWarpOps,
-  kPastTheEnd,
-  kMisaligned,
-  kUnallocated,
-  kOtherDevice,
-  kBadShared,
-  kBadLane,
-  kWaitForever,
-  kUninitialisedMbarrier,
-  kCopyOutstanding,
-  kSpin,
-  kNothing
-};
-
 class FailuresTest : public testing::TestWithParam<TargetKind> {
  protected:
   void fails(int variant, const std::string& words, LaunchShape shape = {.threads = 64, .shared_bytes = 1024}) {

@@ -275,23 +275,6 @@ FARWARP_KERNEL(litmus_collectives, LitmusArgs, 1024) {
 
 // ---- misuse ---------------------------------------------------------------------------------------------------------
 
-enum {
-  kExitBeforeBarrier,
-  kExitAfterArrival,
-  kDividedWarp,
-  kMixedWarpOps,
-  kPastTheEnd,
-  kMisaligned,
-  kUnallocated,
-  kOtherDevice,
-  kBadShared,
-  kBadLane,
-  kWaitForever,
-  kUninitialisedMbarrier,
-  kCopyOutstanding,
-  kSpin
-};
-
 template <class Machine>
 FARWARP_DEVICE void misuse_async(const LitmusArgs& args) {
   if constexpr (Machine::kHasBulkCopy) {

@@ -39,4 +39,23 @@ enum LitmusOrder : std::int32_t {
   kWaitOlderOnly = 11,  ///< bulk_wait_all<1>(), which does not cover the newest group
 };
 
+/// What litmus_misuse does wrong.
+enum LitmusMisuse : std::int32_t {
+  kExitBeforeBarrier,
+  kExitAfterArrival,
+  kDividedWarp,
+  kMixedWarpOps,
+  kPastTheEnd,
+  kMisaligned,
+  kUnallocated,
+  kOtherDevice,
+  kBadShared,
+  kBadLane,
+  kWaitForever,
+  kUninitialisedMbarrier,
+  kCopyOutstanding,
+  kSpin,
+  kNothing
+};
+
 }  // namespace farwarp
