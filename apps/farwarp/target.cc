@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include "farwarp/runtime/device.h"
-#include "farwarp/vendor/code_object.h"
 #include "farwarp/vendor/nvml.h"
 
 namespace farwarp::cli {
 
-bool has_kernels(TargetKind target) { return is_emulated(target) || !code_objects(target).empty(); }
-
 std::string missing_for(TargetKind target, int ranks) {
-  if (!has_kernels(target)) return "no kernels in this build";
+  if (!Device::has_kernels(target)) return "no kernels in this build";
   const int devices = Device::count(target);
   if (devices == 0) {
     const auto opened = Device::open(target, 0);

@@ -24,9 +24,6 @@ Result<ChosenTarget> choose_target(std::string_view name, int ranks);
 /// The real GPUs that "auto" would take; kUnavailable says why there are none.
 Result<ChosenTarget> choose_real_target(int ranks);
 
-/// Whether this build has kernels for the target. Decompresses none.
-bool has_kernels(TargetKind target);
-
 /// Empty if `ranks` ranks can run on the target, else what is missing.
 std::string missing_for(TargetKind target, int ranks);
 

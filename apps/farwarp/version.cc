@@ -11,7 +11,7 @@ namespace farwarp::cli {
 std::map<std::string, std::string> build_description() {
   std::string targets;
   for (const TargetKind target : kTargets) {
-    if (!has_kernels(target)) continue;
+    if (!Device::has_kernels(target)) continue;
     harness::append_to_list(targets, " ", name_of(target));
   }
   return {{"version", FARWARP_VERSION}, {"commit", FARWARP_COMMIT}, {"targets", targets.empty() ? "none" : targets}};

@@ -161,7 +161,7 @@ std::int32_t farwarp_device_count(std::int32_t target) {
   std::int32_t count = 0;
   guarded([&] {
     count = farwarp::Device::count(kind);
-    if (count > 0 && farwarp::Device::kernel_names(kind).empty()) count = 0;
+    if (count > 0 && !farwarp::Device::has_kernels(kind)) count = 0;
     return Status();
   });
   return count;

@@ -98,6 +98,10 @@ int Device::count(TargetKind target) {
   return 0;
 }
 
+bool Device::has_kernels(TargetKind target) {
+  return is_emulated(target) ? !emu::list_kernels(target).empty() : !code_objects(target).empty();
+}
+
 std::vector<std::string> Device::kernel_names(TargetKind target) {
   std::vector<std::string> names;
   if (is_emulated(target)) {

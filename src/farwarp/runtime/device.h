@@ -138,7 +138,9 @@ class Device : public std::enable_shared_from_this<Device> {
   /// there were none.
   virtual std::string late_host_threads() const { return {}; }
 
-  /// Names of the kernels built for this target, sorted.
+  /// Whether this build has kernels for the target. Decompresses none.
+  static bool has_kernels(TargetKind target);
+  /// Names of the kernels built for this target, sorted. Decompresses all.
   static std::vector<std::string> kernel_names(TargetKind target);
 
  protected:
