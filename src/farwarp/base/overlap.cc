@@ -9,7 +9,7 @@ namespace {
 
 std::int64_t address(const Extent& of) { return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(of.begin)); }
 bool is_empty(const Extent& of) { return of.begin == nullptr || of.rows <= 0 || of.row_bytes <= 0; }
-/// From the first byte to behind the last.
+/// Bytes from the first to the last.
 std::int64_t span(const Extent& of) { return (of.rows - 1) * (of.rows > 1 ? of.pitch : 0) + of.row_bytes; }
 /// One row if rows follow each other without holes.
 Extent merged(const Extent& of) {
@@ -21,7 +21,7 @@ std::int64_t floor_of(std::int64_t a, std::int64_t b) { return a / b - (a % b < 
 /// Whether a row of `of` has a byte of [first, end).
 bool touches(const Extent& of, std::int64_t first, std::int64_t end) {
   const std::int64_t begin = address(of), pitch = of.rows > 1 ? of.pitch : span(of);
-  // The first row that ends behind `first`.
+  // The first row that ends after `first`.
   const std::int64_t row = std::max<std::int64_t>(0, floor_of(first - begin - of.row_bytes, pitch) + 1);
   return row < of.rows && begin + row * pitch < end;
 }
@@ -31,10 +31,9 @@ Status check_pair(const Extent& result, const Extent& other) {
   const std::int64_t distance = address(result) - address(other);
   return invalid_argument(
       fmt::format("{} overlaps {}: it begins {} bytes {} that tensor, which spans {} bytes; allowed: memory that no "
-                  "other tensor of "
-                  "the call has",
+                  "other tensor of the call has",
                   result.name, other.name, distance < 0 ? -distance : distance,
-                  distance < 0 ? "before" : "behind the begin of", span(other)));
+                  distance < 0 ? "before" : "after the start of", span(other)));
 }
 
 }  // namespace
@@ -48,7 +47,7 @@ bool overlap(const Extent& one, const Extent& other) {
   if (b.rows == 1) return touches(a, to, to + b.row_bytes);
   if (a.pitch == b.pitch) {  // row i of a and row i + k of b are as far apart for all i
     const std::int64_t distance = to - from;
-    // The least k for which row i + k of b ends behind the begin of row i of a.
+    // The least k for which row i + k of b ends after the start of row i of a.
     const std::int64_t k = std::max(1 - a.rows, floor_of(-distance - b.row_bytes, a.pitch) + 1);
     return k < b.rows && distance + k * a.pitch < a.row_bytes;
   }

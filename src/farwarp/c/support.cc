@@ -139,8 +139,8 @@ Status Allocations::check(const char* name, const void* pointer, std::size_t byt
   if (pointer == nullptr) return null_argument(name);
   const auto address = reinterpret_cast<std::uintptr_t>(pointer);
   const std::lock_guard lock(mutex_);
-  const auto behind = bytes_of_.upper_bound(address);
-  const auto found = behind == bytes_of_.begin() ? bytes_of_.end() : std::prev(behind);
+  const auto next = bytes_of_.upper_bound(address);
+  const auto found = next == bytes_of_.begin() ? bytes_of_.end() : std::prev(next);
   if (found == bytes_of_.end() || address - found->first >= found->second) {
     if (!only) return {};
     return invalid_argument(fmt::format("{} is {}; allowed: memory of farwarp_allocate()", name, fmt::ptr(pointer)));

@@ -43,7 +43,7 @@ TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   const GemmAllReducePlan few = plan_of({.m = 33, .n = 4096, .k = 4096}, kH200, 8);
   EXPECT_EQ(few.kernel, "gemm_ar_words_bf16_swap_ab_64");
   EXPECT_EQ(few.finished_inbox.rows, 5) << "of 40, padded to a multiple of the ranks";
-  EXPECT_EQ(few.finished_inbox.at, few.reduce.word_inbox.bytes()) << "behind the partial sums";
+  EXPECT_EQ(few.finished_inbox.at, few.reduce.word_inbox.bytes()) << "after the partial sums";
   EXPECT_EQ(few.word_bytes(), 2 * few.finished_inbox.bytes());
   EXPECT_FALSE(few.one_shot());
   EXPECT_TRUE(plan_of({.m = 2048, .n = 6144, .k = 4096}, kH200, 8).by_words());
