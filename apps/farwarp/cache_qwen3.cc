@@ -2,17 +2,14 @@
 
 #include <fmt/format.h>
 
-#include "farwarp/fleet/accesses.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/models/qwen3/config.h"
 #include "print.h"
+#include "product_accesses.h"
 
 namespace farwarp::cli {
 namespace {
 
-using fleet::kTraversals;
-using fleet::ProductAccesses;
-using fleet::ProductShape;
 using nlohmann::json;
 
 const std::vector<harness::ParamInfo> kParams = {
@@ -74,7 +71,7 @@ struct Totals {
   double hit_rate() const { return hits / l2_bytes; }
 };
 
-Result<Totals> simulate(const Request& request, const CacheMachine& machine, fleet::Traversal traversal,
+Result<Totals> simulate(const Request& request, const CacheMachine& machine, Traversal traversal,
                         const CacheOptions& options) {
   Totals totals;
   for (const Product& product : products_of(request.config)) {
@@ -111,7 +108,7 @@ Result<json> cache_qwen3(std::FILE* stream, const CacheMachine& machine, const s
   print_text(stream, "{:<10} {:>7} {:>10} {:>10} {:>10} {:>10}\n", "traversal", "L2 hit", "L2 GB", "fabric GB",
              "memory GB", "rough ms");
   json traversals = json::object();
-  for (const fleet::Traversal traversal : kTraversals) {
+  for (const Traversal traversal : kTraversals) {
     const auto totals = simulate(*request, machine, traversal, options);
     if (!totals.ok()) return totals.status();
     print_text(stream, "{:<10} {:>6.1f}% {:>10.2f} {:>10.2f} {:>10.2f} {:>10.2f}\n", name_of(traversal),

@@ -1,4 +1,4 @@
-#include "farwarp/fleet/accesses.h"
+#include "product_accesses.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-namespace farwarp::fleet {
+namespace farwarp::cli {
 namespace {
 
 ProductShape shape_of(int sequences, int xcds, int workers) {
@@ -110,4 +110,4 @@ TEST(ProductAccesses, BadShapesAreNamed) {
 }
 
 }  // namespace
-}  // namespace farwarp::fleet
+}  // namespace farwarp::cli

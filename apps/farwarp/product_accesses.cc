@@ -1,4 +1,4 @@
-#include "farwarp/fleet/accesses.h"
+#include "product_accesses.h"
 
 #include <fmt/format.h>
 
@@ -6,8 +6,11 @@
 
 #include "farwarp/fleet/layout.h"
 
-namespace farwarp::fleet {
+namespace farwarp::cli {
 namespace {
+
+using fleet::Share;
+using fleet::share_of;
 
 constexpr int kElementBytes = 2;
 constexpr int kMostRows = 1 << 22;
@@ -45,7 +48,7 @@ Status check(const ProductShape& shape) {
 ProductAccesses::ProductAccesses(const ProductShape& shape, Traversal traversal)
     : shape_(shape), traversal_(traversal) {
   if (traversal == Traversal::kWhole) {
-    shape_.tile_rows = kTileRows;
+    shape_.tile_rows = fleet::kTileRows;
     shape_.tile_sequences = shape.sequences;
   }
   row_tiles_ = tiles(shape_.rows, shape_.tile_rows);
@@ -157,4 +160,4 @@ std::int64_t ProductAccesses::tile_bytes() const {
   return std::int64_t{std::max(shape_.tile_rows, shape_.tile_sequences)} * shape_.step_columns * kElementBytes;
 }
 
-}  // namespace farwarp::fleet
+}  // namespace farwarp::cli

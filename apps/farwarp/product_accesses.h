@@ -7,7 +7,7 @@
 #include "farwarp/base/status.h"
 #include "farwarp/machine/cache_model.h"
 
-namespace farwarp::fleet {
+namespace farwarp::cli {
 
 /// In which order the tiles of a product's result go to workers. The first three are those of Fleet (arXiv 2604.15379).
 enum class Traversal : std::uint8_t {
@@ -74,4 +74,4 @@ class ProductAccesses : public AccessPlan {
   int row_tiles_, sequence_tiles_, steps_;
 };
 
-}  // namespace farwarp::fleet
+}  // namespace farwarp::cli
