@@ -1,34 +1,22 @@
 // The all-reduce through the harness: every kernel, every edge, and the errors that a check must find.
 #include <gtest/gtest.h>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 
 namespace farwarp::harness {
 namespace {
 
-class AllReduceCases : public testing::TestWithParam<TargetKind> {
+class AllReduceCases : public CaseTest {
  protected:
-  static CaseResult run(const std::string& settings, int ranks = 3, int schedules = 3, const std::string& fault = "") {
-    CaseRequest request;
-    request.op = find_operator("all-reduce");
-    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-    request.options.target = GetParam();
-    request.options.ranks = ranks;
-    request.options.seed = 11;
-    request.options.calls = 4;
-    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
-    request.schedules = fault.empty() ? schedules : 1;
-    return run_case(request, nullptr, [](int) {});
+  AllReduceCases() : CaseTest("all-reduce", 11) {}
+  CaseResult run(const std::string& settings, int ranks = 3, int schedules = 3, const std::string& fault = "") const {
+    return CaseTest::run(settings, ranks, fault.empty() ? schedules : 1, 4, fault);
   }
-  static void expect_pass(const std::string& settings, int ranks = 3, int schedules = 3) {
-    const CaseResult result = run(settings, ranks, schedules);
-    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
-                                     << result.outcome.status.to_string();
+  void expect_pass(const std::string& settings, int ranks = 3, int schedules = 3) const {
+    CaseTest::expect_pass(settings, ranks, schedules, 4);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, AllReduceCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, AllReduceCases, testing::ValuesIn(kEmulatedTargets), name_of_target);
 
 TEST_P(AllReduceCases, EveryKernel) {
   for (const char* mode : {"one_shot", "two_shot"}) {
@@ -102,7 +90,7 @@ TEST_P(AllReduceCases, FaultsAreNoticed) {
 }
 
 TEST_P(AllReduceCases, RefusesByName) {
-  const auto message = [](const std::string& settings) { return run(settings, 2, 1).outcome.status.message(); };
+  const auto message = [this](const std::string& settings) { return run(settings, 2, 1).outcome.status.message(); };
   EXPECT_NE(
       message("elements=9000000,mode=one_shot").find("AllReduceDesc.max_elements is 9000000; allowed: 1 to 8388608"),
       std::string::npos)

@@ -4,34 +4,17 @@
 #include <chrono>
 #include <string>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 
 namespace farwarp::harness {
 namespace {
 
-CaseRequest request_of(const std::string& settings) {
-  CaseRequest request;
-  request.op = find_operator("attention");
-  if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-  request.options.target = TargetKind::kEmuSm90;
-  request.options.ranks = 1;
-  request.options.seed = 11;
-  request.options.calls = 3;  // normal, needle, mean
-  return request;
+/// Three calls: normal, needle, mean.
+TestedCase tested(const std::string& settings, int schedules) {
+  return {.op = "attention", .settings = settings, .schedules = schedules, .calls = 3};
 }
-
-CaseResult run(const std::string& settings, int schedules = 20) {
-  CaseRequest request = request_of(settings);
-  request.schedules = schedules;
-  return run_case(request, nullptr, [](int) {});
-}
-
-void expect_pass(const std::string& settings, int schedules = 20) {
-  const CaseResult result = run(settings, schedules);
-  EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
-                                   << result.outcome.status.to_string();
-}
+CaseResult run(const std::string& settings, int schedules = 20) { return run_case(tested(settings, schedules)); }
+void expect_pass(const std::string& settings, int schedules = 20) { harness::expect_pass(tested(settings, schedules)); }
 
 TEST(AttentionCases, SmallSizes) {
   expect_pass("heads=1,kv_heads=1,queries=1,head_dim=64");
@@ -86,10 +69,10 @@ TEST(AttentionCases, FromAGraph) { expect_pass("batch=3,ragged=1,queries=70,page
 
 // A launch of several milliseconds of the emulator's time; each wait is shorter.
 TEST(AttentionCases, ALaunchMayTakeLongerThanTheDeadline) {
-  CaseRequest request = request_of("heads=16,kv_heads=2,queries=1000,head_dim=8,max_sms=1,inputs=mean");
+  CaseRequest request = request_of(tested("heads=16,kv_heads=2,queries=1000,head_dim=8,max_sms=1,inputs=mean", 1));
   request.options.calls = 1;
   request.options.deadline = std::chrono::milliseconds(1);
-  const CaseResult result = run_case(request, nullptr, [](int) {});
+  const CaseResult result = run_case(request);
   EXPECT_TRUE(result.outcome.pass) << result.outcome.detail << " " << result.outcome.status.to_string();
 }
 
@@ -107,7 +90,7 @@ TEST(AttentionCases, RefusesInWords) {
 }
 
 TEST(AttentionCases, ScaledDownKeepPartialBlocksAndGroups) {
-  CaseRequest request = request_of("batch=8,heads=128,kv_heads=8,queries=32800,keys=131072");
+  CaseRequest request = request_of(tested("batch=8,heads=128,kv_heads=8,queries=32800,keys=131072", 1));
   scale_down(request, {});
   EXPECT_EQ(request.params["batch"], "2");
   EXPECT_EQ(request.params["heads"], "4");

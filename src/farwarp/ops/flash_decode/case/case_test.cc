@@ -1,34 +1,22 @@
 // flash-decode through the harness: every kernel, every edge, and the errors that a check must find.
 #include <gtest/gtest.h>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 
 namespace farwarp::harness {
 namespace {
 
-class FlashDecodeCases : public testing::TestWithParam<TargetKind> {
+class FlashDecodeCases : public CaseTest {
  protected:
-  static CaseResult run(const std::string& settings, int schedules = 2, int ranks = 1, const std::string& fault = "") {
-    CaseRequest request;
-    request.op = find_operator("flash-decode");
-    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-    request.options.target = GetParam();
-    request.options.ranks = ranks;
-    request.options.seed = 11;
-    request.options.calls = 2;
-    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
-    request.schedules = fault.empty() ? schedules : 1;
-    return run_case(request, nullptr, [](int) {});
+  FlashDecodeCases() : CaseTest("flash-decode", 11) {}
+  CaseResult run(const std::string& settings, int schedules = 2, int ranks = 1, const std::string& fault = "") const {
+    return CaseTest::run(settings, ranks, fault.empty() ? schedules : 1, 2, fault);
   }
-  static void expect_pass(const std::string& settings, int schedules = 2, int ranks = 1) {
-    const CaseResult result = run(settings, schedules, ranks);
-    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
-                                     << result.outcome.status.to_string();
+  void expect_pass(const std::string& settings, int schedules = 2, int ranks = 1) const {
+    CaseTest::expect_pass(settings, ranks, schedules);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Targets, FlashDecodeCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, FlashDecodeCases, testing::ValuesIn(kEmulatedTargets), name_of_target);
 
 TEST_P(FlashDecodeCases, EveryKernel) {
   for (const char* dtype : {"bf16", "fp16"}) {
@@ -41,7 +29,7 @@ TEST_P(FlashDecodeCases, EveryKernel) {
         for (const char* query_heads : {"24", "80"}) {  // 12 and 40 rows of an item: other kernels on Hopper
           for (const char* page_size : {"1", "64"})
             expect_pass(std::string("max_keys=128,batch=1,kv_heads=2,dtype=") + dtype + ",head_dim=" + dim +
-                        ",kv_dtype=" + kv_dtype + ",page_size=" + page_size + ",query_heads=" + query_heads,
+                            ",kv_dtype=" + kv_dtype + ",page_size=" + page_size + ",query_heads=" + query_heads,
                         1);
         }
       }

@@ -1,8 +1,7 @@
 // gemm through the harness: every kernel, every edge, and the errors that a check must find.
 #include <gtest/gtest.h>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 #include "farwarp/ops/gemm/plan.h"
 #include "farwarp/ops/gemm/reference.h"
 
@@ -10,21 +9,11 @@ namespace farwarp::harness {
 namespace {
 
 CaseResult run(const std::string& settings, int schedules = 1, TargetKind target = TargetKind::kEmuSm90) {
-  CaseRequest request;
-  request.op = find_operator("gemm");
-  if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-  request.options.target = target;
-  request.options.ranks = 1;
-  request.options.seed = 11;
-  request.options.calls = 2;
-  request.schedules = schedules;
-  return run_case(request, nullptr, [](int) {});
+  return run_case(TestedCase{.op = "gemm", .settings = settings, .target = target, .schedules = schedules});
 }
 
 void expect_pass(const std::string& settings, int schedules = 1, TargetKind target = TargetKind::kEmuSm90) {
-  const CaseResult result = run(settings, schedules, target);
-  EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
-                                   << result.outcome.status.to_string();
+  harness::expect_pass({.op = "gemm", .settings = settings, .target = target, .schedules = schedules});
 }
 
 TEST(GemmCases, EveryWidth) {

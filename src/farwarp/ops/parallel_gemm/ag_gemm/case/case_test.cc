@@ -1,33 +1,14 @@
 // ag-gemm through the harness, on both emulated targets: odd shapes, delays, faults.
 #include <gtest/gtest.h>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 
 namespace farwarp::harness {
 namespace {
 
-class AgGemmCases : public testing::TestWithParam<TargetKind> {
+class AgGemmCases : public CaseTest {
  protected:
-  static CaseResult run(const std::string& settings, int ranks, int schedules = 1, int calls = 2,
-                        const std::string& fault = "") {
-    CaseRequest request;
-    request.op = find_operator("ag-gemm");
-    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-    request.options.target = GetParam();
-    request.options.ranks = ranks;
-    request.options.seed = 7;
-    request.options.calls = calls;
-    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
-    request.schedules = schedules;
-    return run_case(request, nullptr, [](int) {});
-  }
-
-  static void expect_pass(const std::string& settings, int ranks, int schedules = 1, int calls = 2) {
-    const CaseResult result = run(settings, ranks, schedules, calls);
-    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
-                                     << result.outcome.status.to_string();
-  }
+  AgGemmCases() : CaseTest("ag-gemm", 7) {}
 };
 
 TEST_P(AgGemmCases, FewRows) {
@@ -102,12 +83,8 @@ TEST_P(AgGemmCases, ReturnsX) {
 }
 
 TEST_P(AgGemmCases, ReturningXIsForGathersOnly) {
-  CaseRequest request;
-  request.op = find_operator("gemm-rs");
-  request.params = {{"return_x", "1"}};
-  request.options.target = GetParam();
-  request.options.ranks = 2;
-  const CaseResult result = run_case(request, nullptr, [](int) {});
+  const CaseResult result =
+      run_case(TestedCase{.op = "gemm-rs", .settings = "return_x=1", .target = GetParam(), .ranks = 2});
   EXPECT_EQ(result.outcome.status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(result.outcome.detail.find("return_x is 1"), std::string::npos) << result.outcome.detail;
 }
@@ -127,8 +104,7 @@ TEST_P(AgGemmCases, FaultsAreNoticedAndNamed) {
   EXPECT_FALSE(run("m=72,n=48,k=136", 3, 1, 1, "mismatch:1").outcome.pass);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, AgGemmCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, AgGemmCases, testing::ValuesIn(kEmulatedTargets), name_of_target);
 
 }  // namespace
 }  // namespace farwarp::harness

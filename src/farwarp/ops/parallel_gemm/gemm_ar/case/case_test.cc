@@ -3,33 +3,14 @@
 
 #include <vector>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 
 namespace farwarp::harness {
 namespace {
 
-class GemmArCases : public testing::TestWithParam<TargetKind> {
+class GemmArCases : public CaseTest {
  protected:
-  static CaseResult run(const std::string& settings, int ranks, int schedules = 1, int calls = 2,
-                        const std::string& fault = "") {
-    CaseRequest request;
-    request.op = find_operator("gemm-ar");
-    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-    request.options.target = GetParam();
-    request.options.ranks = ranks;
-    request.options.seed = 9;
-    request.options.calls = calls;
-    if (!fault.empty()) request.options.fault = *parse_fault(fault, ranks);
-    request.schedules = schedules;
-    return run_case(request, nullptr, [](int) {});
-  }
-
-  static void expect_pass(const std::string& settings, int ranks, int schedules = 1, int calls = 2) {
-    const CaseResult result = run(settings, ranks, schedules, calls);
-    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
-                                     << result.outcome.status.to_string();
-  }
+  GemmArCases() : CaseTest("gemm-ar", 9) {}
 };
 
 /// A case for each form of gemm-ar that the target has.
@@ -125,8 +106,7 @@ TEST_P(GemmArCases, RefusesInWords) {
   EXPECT_NE(result.outcome.detail.find("ParallelGemmDesc.k is 20"), std::string::npos) << result.outcome.detail;
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, GemmArCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, GemmArCases, testing::ValuesIn(kEmulatedTargets), name_of_target);
 
 }  // namespace
 }  // namespace farwarp::harness

@@ -1,41 +1,26 @@
 // gemm-rs through the harness: every kernel, all positions of an owner's rows in tiles, and faults that a check must notice.
 #include <gtest/gtest.h>
 
-#include "farwarp/harness/params.h"
-#include "farwarp/harness/runner.h"
+#include "farwarp/harness/case_test_fixture.h"
 
 namespace farwarp::harness {
 namespace {
 
-class GemmReduceScatterCases : public testing::TestWithParam<TargetKind> {
+class GemmReduceScatterCases : public CaseTest {
  protected:
-  static CaseRequest request(const std::string& settings, int ranks) {
-    CaseRequest request;
-    request.op = find_operator("gemm-rs");
-    if (!add_settings(settings, request.params).ok()) ADD_FAILURE() << settings;
-    request.options.target = GetParam();
-    request.options.ranks = ranks;
-    request.options.seed = 11;
-    request.options.calls = 2;
-    return request;
-  }
-  static void expect_pass(const std::string& settings, int ranks = 4, int schedules = 1) {
-    CaseRequest asked = request(settings, ranks);
-    asked.schedules = schedules;
-    const CaseResult result = run_case(asked, nullptr, [](int) {});
-    EXPECT_TRUE(result.outcome.pass) << settings << ", " << ranks << " ranks: " << result.outcome.detail << " "
-                                     << result.outcome.status.to_string();
+  GemmReduceScatterCases() : CaseTest("gemm-rs", 11) {}
+  void expect_pass(const std::string& settings, int ranks = 4, int schedules = 1) const {
+    CaseTest::expect_pass(settings, ranks, schedules);
   }
   /// Runs the case with each exchange.
-  static void expect_both_pass(const std::string& settings, int ranks = 4, int schedules = 1) {
+  void expect_both_pass(const std::string& settings, int ranks = 4, int schedules = 1) const {
     expect_pass(settings, ranks, schedules);
     if (is_wgmma()) expect_pass(settings + ",exchange=boxes", ranks, schedules);
   }
   static bool is_wgmma() { return GetParam() == TargetKind::kEmuSm90; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Targets, GemmReduceScatterCases, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
-                         [](const auto& info) { return std::string(name_of(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Targets, GemmReduceScatterCases, testing::ValuesIn(kEmulatedTargets), name_of_target);
 
 TEST_P(GemmReduceScatterCases, EveryKernel) {
   for (const char* dtype : {"bf16", "fp16"}) {
@@ -97,12 +82,7 @@ TEST_P(GemmReduceScatterCases, ManySchedules) {
 TEST_P(GemmReduceScatterCases, ManyCallsInARow) {
   if (!is_wgmma()) GTEST_SKIP() << "has no words";
   for (const char* settings : {"m=81,n=136,k=72,max_sms=2,burst=3,delay=30", "m=9,n=136,k=72,burst=3,delay=30"}) {
-    CaseRequest asked = request(settings, 3);
-    asked.options.calls = 10;
-    asked.schedules = 5;
-    const CaseResult result = run_case(asked, nullptr, [](int) {});
-    EXPECT_TRUE(result.outcome.pass) << settings << ": " << result.outcome.detail << " "
-                                     << result.outcome.status.to_string();
+    CaseTest::expect_pass(settings, 3, 5, 10);
   }
 }
 
@@ -119,9 +99,8 @@ TEST_P(GemmReduceScatterCases, Tails) {
 TEST_P(GemmReduceScatterCases, NoticesATileThatIsNotSent) {
   for (const char* settings : {"m=160,n=136,k=512,max_sms=2", "m=16,n=264,k=512"}) {
     for (const char* inputs : {",inputs=exact", ",inputs=uniform"}) {
-      CaseRequest asked = request(std::string(settings) + inputs + (is_wgmma() ? ",exchange=boxes" : ""), 4);
-      asked.options.fault = *parse_fault("drop_put:1", 4);
-      const CaseResult result = run_case(asked, nullptr, [](int) {});
+      const CaseResult result =
+          run(std::string(settings) + inputs + (is_wgmma() ? ",exchange=boxes" : ""), 4, 1, 2, "drop_put:1");
       EXPECT_FALSE(result.outcome.pass) << settings << inputs;
       EXPECT_TRUE(result.outcome.status.ok()) << result.outcome.status.to_string();
     }
@@ -132,10 +111,9 @@ TEST_P(GemmReduceScatterCases, MissesWordsThatAreNotSent) {
   if (!is_wgmma()) GTEST_SKIP() << "has no words";
   for (const char* settings : {"m=16,n=264,k=512", "m=16,n=264,k=512,splits=2", "m=160,n=136,k=512,max_sms=2"}) {
     for (const auto& [fault, names] : {std::pair("drop_put:2", "rank 0"), std::pair("kill:2", "rank 2")}) {
-      CaseRequest asked = request(settings, 4);
-      asked.options.fault = *parse_fault(fault, 4);
+      CaseRequest asked = request_of(tested(settings, 4, 1, 2, fault));
       asked.options.deadline = std::chrono::milliseconds(200);
-      const CaseResult result = run_case(asked, nullptr, [](int) {});
+      const CaseResult result = run_case(asked);
       EXPECT_EQ(exit_code(result), 4) << result.outcome.detail;
       const std::string expected = std::string("'a peer's partial sums' for ") + names;
       EXPECT_NE(result.outcome.detail.find(expected), std::string::npos) << result.outcome.detail;
@@ -144,10 +122,10 @@ TEST_P(GemmReduceScatterCases, MissesWordsThatAreNotSent) {
 }
 
 TEST_P(GemmReduceScatterCases, SaysThatReadinessIsMissing) {
-  CaseRequest asked = request(is_wgmma() ? "m=72,n=40,k=64,exchange=boxes" : "m=72,n=40,k=64", 4);
-  asked.options.fault = *parse_fault("kill:2", 4);
+  CaseRequest asked =
+      request_of(tested(is_wgmma() ? "m=72,n=40,k=64,exchange=boxes" : "m=72,n=40,k=64", 4, 1, 2, "kill:2"));
   asked.options.deadline = std::chrono::milliseconds(200);
-  const CaseResult result = run_case(asked, nullptr, [](int) {});
+  const CaseResult result = run_case(asked);
   EXPECT_EQ(exit_code(result), 4) << result.outcome.detail;
   EXPECT_NE(result.outcome.detail.find("a peer's readiness"), std::string::npos) << result.outcome.detail;
 }
@@ -155,10 +133,9 @@ TEST_P(GemmReduceScatterCases, SaysThatReadinessIsMissing) {
 TEST_P(GemmReduceScatterCases, RecoversFromADelayBeyondTheDeadline) {
   for (const std::string settings : {"m=16,n=40,k=64", "m=72,n=40,k=64", "m=72,n=40,k=64,exchange=boxes"}) {
     if (!is_wgmma() && settings.ends_with("boxes")) continue;
-    CaseRequest asked = request(settings, 4);
-    asked.options.fault = *parse_fault("delay:1:400", 4);
+    CaseRequest asked = request_of(tested(settings, 4, 1, 2, "delay:1:400"));
     asked.options.deadline = std::chrono::milliseconds(100);
-    const CaseResult result = run_case(asked, nullptr, [](int) {});
+    const CaseResult result = run_case(asked);
     EXPECT_FALSE(result.outcome.pass);
     EXPECT_NE(result.outcome.detail.find("after recover() the next call was right"), std::string::npos)
         << result.outcome.detail;
