@@ -15,6 +15,7 @@
 #include "commands.h"
 #include "decode_request.h"
 #include "farwarp/base/file.h"
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
 #include "farwarp/harness/runner.h"
@@ -30,8 +31,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kPatience{60'000};  // for ranks that exchange logits
 constexpr int kChunk = 16;                              // positions of a launch: so often are tokens printed
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/attention/case/row_oracle.h"
 
@@ -15,8 +16,6 @@ namespace farwarp::attention {
 namespace {
 
 using harness::RandomStream;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 std::string place(int b, int head, int query) { return fmt::format("batch {}, head {}, query {}", b, head, query); }
 

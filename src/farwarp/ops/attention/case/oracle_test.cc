@@ -7,6 +7,7 @@
 #include <functional>
 #include <vector>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/attention/reference.h"
 
@@ -23,8 +24,6 @@ AttentionDesc desc_of(int heads, int kv_heads, int head_dim, int rows) {
   desc.has_lse = true;
   return desc;
 }
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// A call whose results are the reference's, rounded once. The bug changes what a query sees, or its results.
 struct Bugs {

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "farwarp/base/sizes.h"
+
 namespace farwarp::decode {
 namespace {
 
@@ -12,8 +14,6 @@ using harness::RandomStream;
 
 constexpr std::size_t kPool = 1 << 17;
 enum Stream : std::uint64_t { kPoolStream, kPlaceStream, kQueryStream, kSinkStream, kLengthStream, kTableStream };
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 

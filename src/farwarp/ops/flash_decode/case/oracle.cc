@@ -4,10 +4,10 @@
 #include <cmath>
 #include <limits>
 
+#include "farwarp/base/sizes.h"
+
 namespace farwarp::decode {
 namespace {
-
-std::size_t size(int value) { return static_cast<std::size_t>(value); }
 
 /// A score and the largest error of its exponential, relative.
 struct Score {

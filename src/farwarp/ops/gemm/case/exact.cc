@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/gemm/case/oracle.h"
 
@@ -13,8 +14,6 @@ namespace {
 constexpr std::int64_t kPrime = (std::int64_t{1} << 31) - 1;
 constexpr double kComputedInWhole = 1 << 22;  // a problem of up to this many products is computed
 constexpr std::uint64_t kVectorStream = 102;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 std::int64_t modulo(__int128 value) {
   const auto rest = static_cast<std::int64_t>(value % kPrime);

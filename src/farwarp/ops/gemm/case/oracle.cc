@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/ops/gemm/case/partial_sums_args.h"
 
@@ -13,8 +14,6 @@ namespace {
 using harness::DeviceBuffer;
 using harness::ExpectedElement;
 using harness::PartialSum;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// The oracle of one term for some columns of y.
 Reference reference_of(const SumOfProducts& problem, const SumOfProducts::Term& term, const std::vector<int>& columns) {

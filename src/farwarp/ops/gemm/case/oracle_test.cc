@@ -7,6 +7,7 @@
 #include <cmath>
 #include <string>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/suite.h"
 #include "farwarp/ops/gemm/case/inputs.h"
 
@@ -16,8 +17,6 @@ namespace {
 using harness::RandomStream;
 
 constexpr int kStep = 64;  // elements of K in a pipeline stage
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// One tile of a product whose K is spread over `ranks`, with all operands and every rank's partial sums on the host.
 class Tile {
