@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <utility>
 
 #include "farwarp/base/status.h"
@@ -31,5 +32,19 @@ class DeviceBuffer : public DeviceMemory {
  private:
   explicit DeviceBuffer(DeviceMemory memory) : DeviceMemory(std::move(memory)) {}
 };
+
+struct WantedBuffer {
+  DeviceBuffer* buffer;
+  std::size_t bytes;  ///< 0: the buffer stays as it is
+};
+inline Status create_buffers(Device& device, std::initializer_list<WantedBuffer> wanted) {
+  for (const auto& [buffer, bytes] : wanted) {
+    if (bytes == 0) continue;
+    auto created = DeviceBuffer::create(device, bytes);
+    if (!created.ok()) return created.status();
+    *buffer = std::move(*created);
+  }
+  return {};
+}
 
 }  // namespace farwarp::harness

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "farwarp/base/half.h"
 #include "farwarp/base/status.h"
 #include "farwarp/harness/case.h"
 
@@ -44,6 +45,8 @@ struct Choice {
   std::string_view name;
   Enum value;
 };
+/// "bf16|fp16".
+inline constexpr Choice<DType> kSixteenBitTypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
 
 /// Reads the parameters that `infos` declare, defaults included. A read that fails returns the lowest or first allowed value. The first
 /// error is kept, so that a Case reads all parameters and then calls status() once.

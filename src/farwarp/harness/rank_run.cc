@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "farwarp/base/sizes.h"
+#include "farwarp/harness/inputs.h"
+
 namespace farwarp::harness {
 
 RankRun::RankRun(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options, const Comparison& comparison)
@@ -51,6 +54,26 @@ Status RankRun::agree(const Status& mine) {
   if (!mine.ok()) return mine;
   if (!all_ok.ok()) return all_ok.status();
   return *all_ok ? Status() : Status{StatusCode::kAborted, "another rank failed"};
+}
+
+Status RankRun::capture_once(std::unique_ptr<Graph>& graph, const Work& enqueue) {
+  if (graph != nullptr) return {};
+  auto captured = capture(world_->device(), *stream_, enqueue);
+  if (!captured.ok()) return captured.status();
+  graph = std::move(*captured);
+  return {};
+}
+
+Status RankRun::make_burst(int number, int calls, int longest_us, const Work& enqueue_call) {
+  Status status;
+  for (int call = 0; call < calls && status.ok(); ++call) {
+    if (longest_us > 0) {
+      const RandomStream stream(options_.seed, {size(number), size(call), size(rank_), 77});
+      status = world_->device().enqueue_delay(*stream_, stream.below(0, size(longest_us) + 1) * 1000);
+    }
+    if (status.ok()) status = enqueue_call();
+  }
+  return status.ok() ? wait(patience(calls, std::chrono::microseconds(calls * longest_us))) : status;
 }
 
 Status RankRun::make_calls(int least, const std::function<Status(int)>& call_once) {

@@ -41,6 +41,11 @@ class RankRun {
   Status wait(std::chrono::nanoseconds patience);
   /// Collective. Returns `mine`; if that is ok and another rank failed, kAborted.
   Status agree(const Status& mine);
+  /// Captures what `enqueue` does in `graph`, unless there is one.
+  Status capture_once(std::unique_ptr<Graph>& graph, const Work& enqueue);
+  /// Enqueues the calls of burst number `number` without a wait in between, each after a random delay of this rank, up to `longest_us`
+  /// microseconds. Then waits for all.
+  Status make_burst(int number, int calls, int longest_us, const Work& enqueue_call);
   /// Makes the calls 0 to max(least, RunOptions::calls) - 1 by `call_once(number)`, until one fails, then recover_from_fault().
   Status make_calls(int least, const std::function<Status(int)>& call_once);
   /// Collective, after the calls. If a rank failed by a fault that a World survives (any but kKill), recovers and makes one more call.

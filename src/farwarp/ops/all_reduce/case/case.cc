@@ -1,9 +1,8 @@
 // The all-reduce as the harness sees it: its parameters and its check.
-#include "farwarp/harness/case.h"
-
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/rank_case.h"
 #include "farwarp/ops/all_reduce/case/run.h"
 
 namespace farwarp::all_reduce {
@@ -58,30 +57,15 @@ Result<CheckConfig> read_config(const Params& params) {
   return config;
 }
 
-class AllReduceCase : public harness::Case {
- public:
-  explicit AllReduceCase(const CheckConfig& config) : config_(config) {}
-  std::string describe() const override {
-    const AllReduceDesc& desc = config_.desc;
-    return fmt::format("all-reduce of {} {}, {}{}", config_.elements, name_of(desc.dtype), name_of(desc.mode),
-                       config_.in_place ? ", in place" : "");
-  }
-  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
-    RankRun run(config_, std::move(bootstrap), options);
-    Status status = run.open();
-    if (status.ok()) status = run.all_calls();
-    return run.outcome(run.close(status));
-  }
-  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
-                              const harness::BenchOptions& bench_options) override {
-    CheckConfig config = config_;
-    if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kCancelling;  // NCCL's sums are compared, too
-    return RankRun(config, std::move(bootstrap), options).bench(bench_options);
-  }
+std::string describe(const CheckConfig& config) {
+  const AllReduceDesc& desc = config.desc;
+  return fmt::format("all-reduce of {} {}, {}{}", config.elements, name_of(desc.dtype), name_of(desc.mode),
+                     config.in_place ? ", in place" : "");
+}
 
- private:
-  CheckConfig config_;
-};
+void for_bench(CheckConfig& config) {
+  if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kCancelling;  // NCCL's sums are compared, too
+}
 
 /// For the emulator: at most 20000 elements, in the form that the full number takes.
 Params scaled_down(const Params& given, int ranks) {
@@ -103,11 +87,7 @@ Params scaled_down(const Params& given, int ranks) {
   harness::register_operator({"all-reduce",
                               "sums of tensors of all ranks, one-shot or two-shot",
                               kParams,
-                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                                const auto config = read_config(params);
-                                if (!config.ok()) return config.status();
-                                return std::unique_ptr<harness::Case>(new AllReduceCase(*config));
-                              },
+                              harness::rank_case_maker<RankRun>(read_config, describe, for_bench),
                               {kDropPut, kDelay, kKill, kMismatch},
                               scaled_down,
                               {{},

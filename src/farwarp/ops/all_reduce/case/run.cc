@@ -47,13 +47,8 @@ Status RankRun::open() {
   if (options_.fault.kind == harness::Fault::Kind::kDropPut && rank_ == 0)
     op_->drop_put(static_cast<int>(options_.fault.amount));
   // An input of its own ends with its last element: the emulator reports a read of more.
-  for (const auto& [buffer, guard] :
-       {std::pair{&in_, config_.in_place ? kGuardBytes : 0}, std::pair{&out_, kGuardBytes}}) {
-    auto created = DeviceBuffer::create(world_->device(), tensor_bytes() + guard);
-    if (!created.ok()) return created.status();
-    *buffer = std::move(*created);
-  }
-  return {};
+  return harness::create_buffers(world_->device(), {{&in_, tensor_bytes() + (config_.in_place ? kGuardBytes : 0)},
+                                                    {&out_, tensor_bytes() + kGuardBytes}});
 }
 
 std::int64_t RankRun::elements_of(int call) const {
@@ -81,36 +76,20 @@ Status RankRun::fill(int call) {
 
 Status RankRun::enqueue() { return (*op_)(in_.get(), result().get(), elements_, *stream_); }
 
-/// Calls without a wait in between, each after a random delay of this rank.
-Status RankRun::enqueue_burst(int call) {
-  Status status;
-  for (int i = 0; i < config_.burst && status.ok(); ++i) {
-    if (config_.delay_us > 0) {
-      const harness::RandomStream stream(
-          options_.seed,
-          {static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(i), static_cast<std::uint64_t>(rank_), 77});
-      status = world_->device().enqueue_delay(*stream_,
-                                              stream.below(0, static_cast<std::uint64_t>(config_.delay_us) + 1) * 1000);
-    }
-    if (status.ok() && !config_.in_place) status = out_.poison(*stream_);
-    if (status.ok()) status = graph_ ? world_->device().launch(*graph_, *stream_) : enqueue();
-  }
-  return status;
-}
-
 Status RankRun::call_once(int call) {
   if (call >= options_.calls) op_->drop_put(0);  // after recover()
   Status status = fill(call);
   if (status.ok() && call == 0)
     status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
-  if (status.ok() && config_.graph && graph_elements_ != elements_) {
-    auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
-    if (captured.ok()) graph_ = std::move(*captured);
-    graph_elements_ = elements_;
-    status = captured.status();
-  }
-  if (status.ok()) status = enqueue_burst(call);
-  if (status.ok()) status = wait(patience(config_.burst, std::chrono::microseconds(config_.burst * config_.delay_us)));
+  if (graph_elements_ != elements_) graph_.reset();
+  graph_elements_ = elements_;
+  if (status.ok() && config_.graph) status = capture_once(graph_, [this] { return enqueue(); });
+  if (!status.ok()) return status;
+  status = make_burst(call, config_.burst, config_.delay_us, [this] {
+    const Status ready = config_.in_place ? Status() : out_.poison(*stream_);
+    if (!ready.ok()) return ready;
+    return graph_ ? world_->device().launch(*graph_, *stream_) : enqueue();
+  });
   return status.ok() ? verify() : status;
 }
 

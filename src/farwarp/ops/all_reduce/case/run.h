@@ -44,7 +44,6 @@ class RankRun : public harness::RankRun {
   const harness::DeviceBuffer& result() const { return config_.in_place ? in_ : out_; }
   Status fill(int call);
   Status enqueue();
-  Status enqueue_burst(int call);
   Status call_once(int call);
   Status verify();
   void compare(const std::vector<std::byte>& got, int times);

@@ -1,11 +1,10 @@
 // attention as the harness sees it: its parameters and its check.
-#include "farwarp/harness/case.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/rank_case.h"
 #include "farwarp/ops/attention/case/run.h"
 
 namespace farwarp::attention {
@@ -58,7 +57,6 @@ void read_mapping(harness::ParamReader& reader, AttentionDesc& desc) {
 }
 
 Result<CheckConfig> read_config(const Params& params) {
-  static constexpr Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
   static constexpr Choice<Lengths> kLengths[] = {
       {"0", Lengths::kWhole}, {"1", Lengths::kRagged}, {"padded", Lengths::kPadded}};
   constexpr int kMost = 1 << 24;
@@ -72,7 +70,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.max_queries = reader.small_integer("queries", 1, kMost);
   desc.max_keys = reader.small_integer("keys", 0, kMost);
   if (desc.max_keys == 0) desc.max_keys = desc.max_queries;
-  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
   desc.causal = reader.flag("causal");
   desc.window_left = reader.small_integer("window_left", -1, kMost);
   desc.window_right = reader.small_integer("window_right", -1, kMost);
@@ -114,41 +112,22 @@ Params scaled_params(const Params& given, int) {
   return result;
 }
 
-class AttentionCase : public harness::Case {
- public:
-  explicit AttentionCase(const CheckConfig& config) : config_(config) {}
-  std::string describe() const override {
-    const AttentionDesc& desc = config_.desc;
-    return fmt::format("attention, {} x {} queries, {} keys, {}/{} heads of {}{}, {}", desc.batch, desc.max_queries,
-                       desc.max_keys, desc.heads, desc.kv_heads, desc.head_dim, desc.causal ? ", causal" : "",
-                       name_of(desc.dtype));
-  }
-  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
-    RankRun run(config_, std::move(bootstrap), options);
-    Status status = run.open(1);
-    if (status.ok()) status = run.all_calls();
-    return run.outcome(run.close(status));
-  }
-  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
-                              const harness::BenchOptions& bench_options) override {
-    CheckConfig config = config_;
-    if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kNormal;
-    return RankRun(config, std::move(bootstrap), options).bench(bench_options);
-  }
+std::string describe(const CheckConfig& config) {
+  const AttentionDesc& desc = config.desc;
+  return fmt::format("attention, {} x {} queries, {} keys, {}/{} heads of {}{}, {}", desc.batch, desc.max_queries,
+                     desc.max_keys, desc.heads, desc.kv_heads, desc.head_dim, desc.causal ? ", causal" : "",
+                     name_of(desc.dtype));
+}
 
- private:
-  CheckConfig config_;
-};
+void for_bench(CheckConfig& config) {
+  if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kNormal;
+}
 
 const bool kRegistered = [] {
   harness::register_operator({.name = "attention",
                               .summary = "attention of many queries (prefill) on one device, each rank its own",
                               .params = kParams,
-                              .make = [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                                const auto config = read_config(params);
-                                if (!config.ok()) return config.status();
-                                return std::unique_ptr<harness::Case>(new AttentionCase(*config));
-                              },
+                              .make = harness::rank_case_maker<RankRun>(read_config, describe, for_bench),
                               .scaled_down = scaled_params,
                               .plain = {{{"keys", "300"}, {"sinks", "1"}},
                                         {{"batch", "3"},

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 
 namespace farwarp::attention {
@@ -16,8 +17,6 @@ using harness::DeviceBuffer;
 constexpr std::uint16_t kNan = 0x7fff;   // what lies in no row that a sequence has
 constexpr std::int64_t kGuardRows = 64;  // before and after out and lse: nothing may write them
 constexpr std::int64_t kChunkElements = 32 << 20;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
@@ -62,21 +61,17 @@ Status RankRun::allocate(Buffers& set) {
   const std::int64_t q_bytes = 2 * sequences.query_rows() * pitch(desc.heads);
   const std::int64_t kv_bytes = 2 * sequences.key_rows() * pitch(desc.kv_heads);
   const std::int64_t starts = 4 * (std::int64_t{desc.batch} + 1);
-  for (const auto& [buffer, bytes] :
-       {std::pair{&set.q, q_bytes}, std::pair{&set.k, kv_bytes}, std::pair{&set.v, kv_bytes},
-        std::pair{&set.out, q_bytes + 4 * kGuardRows * pitch(desc.heads)},
-        std::pair{&set.lse, desc.has_lse ? 4 * (lse_elements() + 2 * kGuardRows) : 0},
-        std::pair{&set.sinks, desc.has_sinks ? std::int64_t{4} * desc.heads : 0},
-        std::pair{&set.query_starts, desc.ragged_queries ? starts : 0},
-        std::pair{&set.key_starts, desc.ragged_keys ? starts : 0},
-        std::pair{&set.key_counts, desc.has_key_counts ? starts : 0},
-        std::pair{&set.block_table, 4 * static_cast<std::int64_t>(sequences.block_table().size())}}) {
-    if (bytes == 0) continue;
-    auto created = DeviceBuffer::create(world_->device(), size(bytes));
-    if (!created.ok()) return created.status();
-    *buffer = std::move(*created);
-  }
-  return {};
+  return harness::create_buffers(world_->device(),
+                                 {{&set.q, size(q_bytes)},
+                                  {&set.k, size(kv_bytes)},
+                                  {&set.v, size(kv_bytes)},
+                                  {&set.out, size(q_bytes + 4 * kGuardRows * pitch(desc.heads))},
+                                  {&set.lse, size(desc.has_lse ? 4 * (lse_elements() + 2 * kGuardRows) : 0)},
+                                  {&set.sinks, size(desc.has_sinks ? std::int64_t{4} * desc.heads : 0)},
+                                  {&set.query_starts, size(desc.ragged_queries ? starts : 0)},
+                                  {&set.key_starts, size(desc.ragged_keys ? starts : 0)},
+                                  {&set.key_counts, size(desc.has_key_counts ? starts : 0)},
+                                  {&set.block_table, 4 * sequences.block_table().size()}});
 }
 
 /// Rows of no sequence, and elements between rows, are NaNs.
@@ -157,11 +152,7 @@ Status RankRun::all_calls() {
   std::unique_ptr<Graph> graph;
   return make_calls(0, [&](int call) {
     Status status = fill(*set_, call);
-    if (status.ok() && config_.graph && graph == nullptr) {
-      auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
-      if (captured.ok()) graph = std::move(*captured);
-      status = captured.status();
-    }
+    if (status.ok() && config_.graph) status = capture_once(graph, [this] { return enqueue(); });
     if (status.ok()) status = graph ? world_->device().launch(*graph, *stream_) : enqueue();
     if (status.ok()) status = wait(patience());
     return status.ok() ? verify() : status;

@@ -31,7 +31,7 @@ class RankRun : public harness::RankRun {
                          harness::Comparison(config.desc.dtype, kTileRows, config.desc.head_dim)),
         config_(config) {}
 
-  Status open(int sets);
+  Status open(int sets = 1);
   Status all_calls();
   /// Collective.
   Status close(const Status& status);

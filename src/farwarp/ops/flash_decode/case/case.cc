@@ -1,11 +1,10 @@
 // flash-decode as the harness sees it: its parameters and its check.
-#include "farwarp/harness/case.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/rank_case.h"
 #include "farwarp/ops/flash_decode/case/run.h"
 
 namespace farwarp::decode {
@@ -43,7 +42,6 @@ const std::vector<ParamInfo> kParams = {
 };
 
 Result<CheckConfig> read_config(const Params& params) {
-  static constexpr Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
   static constexpr Choice<KvDType> kKvDtypes[] = {{"same", KvDType::kSame}, {"fp8", KvDType::kFp8}};
   static constexpr Choice<KvLayout> kLayouts[] = {{"nhd", KvLayout::kTokensFirst}, {"hnd", KvLayout::kHeadsFirst}};
   static constexpr Choice<bool> kShards[] = {{"1", false}, {"all", true}};
@@ -73,7 +71,7 @@ Result<CheckConfig> read_config(const Params& params) {
   const int max_keys = reader.small_integer("max_keys", 1, 1 << 24);
   if (max_keys % desc.page_size != 0) reader.reject("max_keys", reader.text("max_keys"), "a multiple of page_size");
   desc.max_pages = max_keys / desc.page_size;
-  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
   desc.kv_dtype = reader.choice("kv_dtype", kKvDtypes);
   desc.layout = reader.choice("layout", kLayouts);
   desc.window = reader.small_integer("window", 0, 1 << 24);
@@ -96,30 +94,13 @@ Result<CheckConfig> read_config(const Params& params) {
   return config;
 }
 
-class FlashDecodeCase : public harness::Case {
- public:
-  explicit FlashDecodeCase(const CheckConfig& config) : config_(config) {}
-  std::string describe() const override {
-    const FlashDecodeDesc& desc = config_.desc;
-    return fmt::format("flash-decode, {} x {} keys in pages of {}{}, {}/{} heads of {}, {}{}", desc.batch,
-                       desc.max_pages * desc.page_size, desc.page_size, config_.shared ? " per rank" : "",
-                       desc.query_heads, desc.kv_heads, desc.head_dim, name_of(desc.dtype),
-                       desc.kv_dtype == KvDType::kFp8 ? ", fp8 keys and values" : "");
-  }
-  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
-    RankRun run(config_, std::move(bootstrap), options);
-    Status status = run.open(1);
-    if (status.ok()) status = run.all_calls();
-    return run.outcome(run.close(status));
-  }
-  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
-                              const harness::BenchOptions& bench_options) override {
-    return RankRun(config_, std::move(bootstrap), options).bench(bench_options);
-  }
-
- private:
-  CheckConfig config_;
-};
+std::string describe(const CheckConfig& config) {
+  const FlashDecodeDesc& desc = config.desc;
+  return fmt::format("flash-decode, {} x {} keys in pages of {}{}, {}/{} heads of {}, {}{}", desc.batch,
+                     desc.max_pages * desc.page_size, desc.page_size, config.shared ? " per rank" : "",
+                     desc.query_heads, desc.kv_heads, desc.head_dim, name_of(desc.dtype),
+                     desc.kv_dtype == KvDType::kFp8 ? ", fp8 keys and values" : "");
+}
 
 /// For the emulator: at most 4 sequences, 512 keys and 4 KV heads, with the same group, head_dim, pages and features. If keys are cut, a
 /// window is at most 128.
@@ -146,36 +127,33 @@ Params scaled_down(const Params& given, int /*ranks*/) {
 
 const bool kRegistered = [] {
   using enum harness::Fault::Kind;
-  harness::register_operator({"flash-decode",
-                              "attention of a few query tokens over a paged cache, whose keys ranks may share",
-                              kParams,
-                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                                const auto config = read_config(params);
-                                if (!config.ok()) return config.status();
-                                return std::unique_ptr<harness::Case>(new FlashDecodeCase(*config));
-                              },
-                              {kDropPut, kDelay, kKill, kMismatch},
-                              scaled_down,
-                              // Splits of several stages for each multiplier; a window, pages of one key; ranks that share keys.
-                              {{{"sinks", "1"}, {"split_keys", "192"}},
-                               {{"batch", "2"},
-                                {"query_tokens", "2"},
-                                {"head_dim", "128"},
-                                {"page_size", "1"},
-                                {"max_keys", "256"},
-                                {"dtype", "fp16"},
-                                {"kv_dtype", "fp8"},
-                                {"layout", "hnd"},
-                                {"window", "100"}},
-                               {{"batch", "2"},
-                                {"page_size", "64"},
-                                {"max_keys", "256"},
-                                {"kv_dtype", "fp8"},
-                                {"sinks", "1"},
-                                {"kv_shards", "all"},
-                                {"exchange", "two-shot"},
-                                {"split_keys", "64"},
-                                {"work", "split"}}}});
+  harness::register_operator(
+      {"flash-decode",
+       "attention of a few query tokens over a paged cache, whose keys ranks may share",
+       kParams,
+       harness::rank_case_maker<RankRun>(read_config, describe),
+       {kDropPut, kDelay, kKill, kMismatch},
+       scaled_down,
+       // Splits of several stages for each multiplier; a window, pages of one key; ranks that share keys.
+       {{{"sinks", "1"}, {"split_keys", "192"}},
+        {{"batch", "2"},
+         {"query_tokens", "2"},
+         {"head_dim", "128"},
+         {"page_size", "1"},
+         {"max_keys", "256"},
+         {"dtype", "fp16"},
+         {"kv_dtype", "fp8"},
+         {"layout", "hnd"},
+         {"window", "100"}},
+        {{"batch", "2"},
+         {"page_size", "64"},
+         {"max_keys", "256"},
+         {"kv_dtype", "fp8"},
+         {"sinks", "1"},
+         {"kv_shards", "all"},
+         {"exchange", "two-shot"},
+         {"split_keys", "64"},
+         {"work", "split"}}}});
   return true;
 }();
 

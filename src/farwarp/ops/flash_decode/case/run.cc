@@ -6,13 +6,13 @@
 #include <cmath>
 #include <cstring>
 
+#include "farwarp/base/sizes.h"
+
 namespace farwarp::decode {
 namespace {
 
 using harness::DeviceBuffer;
 using harness::RandomStream;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// Bytes of the cache, of K or of V.
 std::size_t cache_bytes(const Problem& problem) {
@@ -60,17 +60,18 @@ Status RankRun::open(int sets, bool with_unfused) {
   sets_.resize(size(sets));
   set_ = sets_.data();
   for (Buffers& set : sets_) {
-    for (const auto& [buffer, bytes] :
-         {std::pair{&set.q, rows * size(desc.head_dim) * 2}, std::pair{&set.out, rows * size(desc.head_dim) * 2},
-          std::pair{&set.k, cache_bytes(problem_)}, std::pair{&set.v, cache_bytes(problem_)},
-          std::pair{&set.table, size(desc.batch) * size(desc.max_pages) * 4},
-          std::pair{&set.lengths, size(desc.batch) * 4}, std::pair{&set.k_scale, size(desc.kv_heads) * 4},
-          std::pair{&set.v_scale, size(desc.kv_heads) * 4}, std::pair{&set.sinks, size(desc.query_heads) * 4},
-          std::pair{&set.lse, rows * 4}}) {
-      auto created = DeviceBuffer::create(world_->device(), bytes);
-      if (!created.ok()) return created.status();
-      *buffer = std::move(*created);
-    }
+    Status status =
+        harness::create_buffers(world_->device(), {{&set.q, rows * size(desc.head_dim) * 2},
+                                                   {&set.out, rows * size(desc.head_dim) * 2},
+                                                   {&set.k, cache_bytes(problem_)},
+                                                   {&set.v, cache_bytes(problem_)},
+                                                   {&set.table, size(desc.batch) * size(desc.max_pages) * 4},
+                                                   {&set.lengths, size(desc.batch) * 4},
+                                                   {&set.k_scale, size(desc.kv_heads) * 4},
+                                                   {&set.v_scale, size(desc.kv_heads) * 4},
+                                                   {&set.sinks, size(desc.query_heads) * 4},
+                                                   {&set.lse, rows * 4}});
+    if (!status.ok()) return status;
   }
   return {};
 }
@@ -174,33 +175,18 @@ Status RankRun::poison() {
   return status.ok() ? set_->lse.poison(*stream_) : status;
 }
 
-/// Calls without a wait in between, each after a random delay of this rank.
-Status RankRun::enqueue_burst(int call) {
-  Status status;
-  for (int i = 0; i < config_.burst && status.ok(); ++i) {
-    if (config_.delay_us > 0) {
-      const RandomStream stream(options_.seed, {size(call), size(i), size(rank_), 77});
-      status = world_->device().enqueue_delay(*stream_,
-                                              stream.below(0, static_cast<std::uint64_t>(config_.delay_us) + 1) * 1000);
-    }
-    if (status.ok()) status = poison();
-    if (status.ok()) status = graph_ ? world_->device().launch(*graph_, *stream_) : enqueue();
-  }
-  return status;
-}
-
 Status RankRun::call_once(int call) {
   if (call >= options_.calls) op_->drop_put(0);  // after recover()
   Status status = fill(*set_, call);
   if (status.ok() && call == 0)
     status = harness::apply_fault(options_.fault, rank_, *bootstrap_, world_->device(), *stream_);
-  if (status.ok() && config_.graph && graph_ == nullptr) {
-    auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
-    if (captured.ok()) graph_ = std::move(*captured);
-    status = captured.status();
-  }
-  if (status.ok()) status = enqueue_burst(call);
-  if (status.ok()) status = wait(patience(config_.burst, std::chrono::microseconds(config_.burst * config_.delay_us)));
+  if (status.ok() && config_.graph) status = capture_once(graph_, [this] { return enqueue(); });
+  if (!status.ok()) return status;
+  status = make_burst(call, config_.burst, config_.delay_us, [this] {
+    const Status ready = poison();
+    if (!ready.ok()) return ready;
+    return graph_ ? world_->device().launch(*graph_, *stream_) : enqueue();
+  });
   return status.ok() ? verify() : status;
 }
 
@@ -258,7 +244,8 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
   const std::string where =
       fmt::format("call {}: sequence {}, token {}, head {}", set_->call, sequence, token, query_head);
   if (row.seen.count > 0) {
-    findings_.comparison.add(sequence * desc.query_tokens + token, query_head * desc.head_dim, out, expected.out, expected.scale_variance);
+    findings_.comparison.add(sequence * desc.query_tokens + token, query_head * desc.head_dim, out, expected.out,
+                             expected.scale_variance);
   } else if (std::any_of(out.begin(), out.end(), [](std::uint16_t bits) { return (bits & 0x7fff) != 0; })) {
     findings_.difference = where + " sees no key, and its output is not zero";
   }

@@ -33,7 +33,7 @@ class RankRun : public harness::RankRun {
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options);
 
   /// `with_unfused`: the heap also has room for UnfusedDecode.
-  Status open(int sets, bool with_unfused = false);
+  Status open(int sets = 1, bool with_unfused = false);
   Status all_calls();
   /// Collective.
   Status close(const Status& status);
@@ -54,7 +54,6 @@ class RankRun : public harness::RankRun {
                     const harness::DeviceBuffer& cache);
   FlashDecodeTensors tensors() const;
   Status enqueue();
-  Status enqueue_burst(int call);
   Status call_once(int call);
   Status poison();
   Status verify();

@@ -1,9 +1,8 @@
 // gemm as the harness sees it: its parameters and its check.
-#include "farwarp/harness/case.h"
-
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/rank_case.h"
 #include "farwarp/ops/gemm/case/residue.h"
 #include "farwarp/ops/gemm/case/run.h"
 #include "farwarp/tile/gemm/shape_wgmma.h"
@@ -35,7 +34,6 @@ const std::vector<ParamInfo> kParams = {
 };
 
 Result<CheckConfig> read_config(const Params& params) {
-  static constexpr Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
   static constexpr Choice<Residue> kResidues[] = {
       {"none", Residue::kNone}, {"centred", Residue::kCentred}, {"shifted", Residue::kShifted}};
   constexpr int kMost = 1 << 24;
@@ -46,7 +44,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.n = reader.small_integer("n", 8, kMost);
   desc.k = reader.small_integer("k", 8, kMost);
   desc.has_bias = reader.flag("has_bias");
-  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
   desc.x_pitch = reader.integer("x_pitch", 0, kMost);
   desc.w_pitch = reader.integer("w_pitch", 0, kMost);
   desc.y_pitch = reader.integer("y_pitch", 0, kMost);
@@ -70,38 +68,19 @@ Result<CheckConfig> read_config(const Params& params) {
   return config;
 }
 
-class GemmCase : public harness::Case {
- public:
-  explicit GemmCase(const CheckConfig& config) : config_(config) {}
-  std::string describe() const override {
-    const GemmDesc& desc = config_.desc;
-    return fmt::format("gemm, {} x {} x {}{}, {}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "",
-                       name_of(desc.dtype));
-  }
-  harness::CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options) override {
-    RankRun run(config_, std::move(bootstrap), options);
-    Status status = run.open(1);
-    if (status.ok()) status = run.all_calls();
-    return run.outcome(run.close(status));
-  }
-  harness::BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
-                              const harness::BenchOptions& bench_options) override {
-    CheckConfig config = config_;
-    if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kUniform;
-    return RankRun(config, std::move(bootstrap), options).bench(bench_options);
-  }
+std::string describe(const CheckConfig& config) {
+  const GemmDesc& desc = config.desc;
+  return fmt::format("gemm, {} x {} x {}{}, {}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "",
+                     name_of(desc.dtype));
+}
 
- private:
-  CheckConfig config_;
-};
+void for_bench(CheckConfig& config) {
+  if (config.inputs == InputKind::kAuto) config.inputs = InputKind::kUniform;
+}
 
 const bool kRegistered = [] {
   harness::register_operator({"gemm", "matrix product on one device, each rank its own", kParams,
-                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                                const auto config = read_config(params);
-                                if (!config.ok()) return config.status();
-                                return std::unique_ptr<harness::Case>(new GemmCase(*config));
-                              }});
+                              harness::rank_case_maker<RankRun>(read_config, describe, for_bench)});
   return true;
 }();
 

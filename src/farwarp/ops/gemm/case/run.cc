@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <span>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/gemm/reference.h"
 
@@ -13,8 +14,6 @@ namespace {
 
 using harness::DeviceBuffer;
 using harness::RandomStream;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
@@ -35,13 +34,11 @@ Status RankRun::open(int sets) {
   sets_.resize(size(sets));
   set_ = sets_.data();
   for (Buffers& set : sets_) {
-    for (const auto& [buffer, elements] :
-         {std::pair{&set.x, desc.m * desc.x_pitch}, std::pair{&set.w, desc.n * desc.w_pitch},
-          std::pair{&set.bias, std::int64_t{desc.n}}, std::pair{&set.y, desc.m * desc.y_pitch}}) {
-      auto created = DeviceBuffer::create(world_->device(), size(elements) * 2);
-      if (!created.ok()) return created.status();
-      *buffer = std::move(*created);
-    }
+    Status status = harness::create_buffers(world_->device(), {{&set.x, size(desc.m * desc.x_pitch) * 2},
+                                                               {&set.w, size(desc.n * desc.w_pitch) * 2},
+                                                               {&set.bias, size(desc.n) * 2},
+                                                               {&set.y, size(desc.m * desc.y_pitch) * 2}});
+    if (!status.ok()) return status;
   }
   return {};
 }
@@ -85,11 +82,7 @@ Status RankRun::all_calls() {
   std::unique_ptr<Graph> graph;
   for (int call = 0; call < options_.calls; ++call) {
     Status status = fill(*set_, call);
-    if (status.ok() && config_.graph && graph == nullptr) {
-      auto captured = capture(world_->device(), *stream_, [this] { return enqueue(); });
-      if (captured.ok()) graph = std::move(*captured);
-      status = captured.status();
-    }
+    if (status.ok() && config_.graph) status = capture_once(graph, [this] { return enqueue(); });
     if (status.ok()) status = graph ? world_->device().launch(*graph, *stream_) : enqueue();
     if (status.ok()) status = wait(patience());
     if (status.ok()) status = verify(set_->y);

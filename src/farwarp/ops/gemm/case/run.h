@@ -33,7 +33,7 @@ class RankRun : public harness::RankRun {
       : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, kTile, kTile)),
         config_(config) {}
 
-  Status open(int sets);
+  Status open(int sets = 1);
   Status all_calls();
   /// Collective.
   Status close(const Status& status);

@@ -41,7 +41,6 @@ const std::vector<ParamInfo>& params() {
 }
 
 Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
-  static constexpr harness::Choice<DType> kDtypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
   static constexpr harness::Choice<Path> kPaths[] = {
       {"own", Path::kOwn}, {"unfused", Path::kUnfused}, {"best", Path::kBest}};
   using enum ParallelGemmExchange;
@@ -54,7 +53,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   desc.n = reader.small_integer("n", 8, kMostSize);
   desc.k = reader.small_integer("k", 8, kMostSize);
   desc.has_bias = reader.flag("has_bias");
-  desc.dtype = reader.choice("dtype", kDtypes);
+  desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
   config.path = reader.choice("path", kPaths);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 1024);
   desc.splits = reader.small_integer("splits", 0, kMostSplits);

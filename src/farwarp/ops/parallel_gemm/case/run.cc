@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/parallel_gemm/case/dispatch.h"
 #include "farwarp/ops/parallel_gemm/case/oracle.h"
@@ -17,8 +18,6 @@ using harness::DeviceBuffer;
 using harness::Fault;
 
 constexpr std::size_t kUploadElements = std::size_t{2} << 20;  // elements of a matrix that are on the host at a time
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
@@ -89,15 +88,13 @@ Status RankRun::allocate_buffers(int sets) {
   const LocalShape local = problem_.local();
   sets_.resize(size(sets));
   for (Buffers& set : sets_) {
-    for (const auto& [buffer, elements] :
-         {std::pair{&set.x, std::int64_t{local.x_rows} * local.k},
-          std::pair{&set.w, std::int64_t{local.w_rows} * local.k}, std::pair{&set.bias, std::int64_t{local.w_rows}},
-          std::pair{&set.y, std::int64_t{local.y_rows} * local.y_columns},
-          std::pair{&set.all_x, config_.desc.return_x ? std::int64_t{config_.desc.m} * local.k : 0}}) {
-      auto created = DeviceBuffer::create(world_->device(), size(elements) * 2);
-      if (!created.ok()) return created.status();
-      *buffer = std::move(*created);
-    }
+    Status status = harness::create_buffers(
+        world_->device(), {{&set.x, size(std::int64_t{local.x_rows} * local.k) * 2},
+                           {&set.w, size(std::int64_t{local.w_rows} * local.k) * 2},
+                           {&set.bias, size(local.w_rows) * 2},
+                           {&set.y, size(std::int64_t{local.y_rows} * local.y_columns) * 2},
+                           {&set.all_x, config_.desc.return_x ? size(std::int64_t{config_.desc.m} * local.k) * 2 : 0}});
+    if (!status.ok()) return status;
   }
   return {};
 }
@@ -179,13 +176,8 @@ Status RankRun::enqueue(const Buffers& set) {
 
 Status RankRun::launch(Buffers& set) {
   if (!config_.graph) return enqueue(set);
-  Device& device = world_->device();
-  if (set.graph == nullptr) {
-    auto captured = capture(device, *stream_, [&] { return enqueue(set); });
-    if (!captured.ok()) return captured.status();
-    set.graph = std::move(*captured);
-  }
-  return device.launch(*set.graph, *stream_);
+  if (Status status = capture_once(set.graph, [&] { return enqueue(set); }); !status.ok()) return status;
+  return world_->device().launch(*set.graph, *stream_);
 }
 
 std::chrono::nanoseconds RankRun::patience_for_burst() const {
