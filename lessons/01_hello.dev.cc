@@ -1,12 +1,13 @@
-// Lesson 01: put with signal. Every rank writes a greeting into its right neighbour's heap and waits for one from its left neighbour.
+// Lesson 01: put with signal. Every rank writes a greeting into its right neighbour's heap and waits for one from its
+// left neighbour.
 //
 //   rank r                          rank r + 1
 //   store(greeting)  ------------>  greeting
 //   release store(flag = epoch) ->  flag: wait until it equals the epoch (acquire), then load(greeting)
 //
-// A flag holds the epoch of its call and is never reset: the next call waits for the next epoch. There are two sets of cells, for even and
-// odd epochs. Each rank sends its flag to all ranks, so a call ends only after all ranks have begun it. A rank in call e + 2 has therefore
-// seen all ranks in call e + 1, and no rank still reads what call e wrote.
+// A flag holds the epoch of its call and is never reset: the next call waits for the next epoch. There are two sets of
+// cells, for even and odd epochs. Each rank sends its flag to all ranks, so a call ends only after all ranks have begun
+// it. A rank in call e + 2 has therefore seen all ranks in call e + 1, and no rank still reads what call e wrote.
 #include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 #include "lesson.h"

@@ -1,8 +1,9 @@
-// Lesson 02: all-gather with a flag per chunk. Block b sends chunk b of this rank's words to every rank and sets its flag. Then it waits
-// for chunk b of every rank and copies it to the output. No block waits for a whole tensor, and there is no barrier of all ranks.
+// Lesson 02: all-gather with a flag per chunk. Block b sends chunk b of this rank's words to every rank and sets its
+// flag. Then it waits for chunk b of every rank and copies it to the output. No block waits for a whole tensor, and
+// there is no barrier of all ranks.
 //
-// Back-pressure: call e + 2 writes the buffers of call e again. A rank in call e + 2 has seen every rank's flags of call e + 1, and each
-// rank sent those after it had finished call e.
+// Back-pressure: call e + 2 writes the buffers of call e again. A rank in call e + 2 has seen every rank's flags of
+// call e + 1, and each rank sent those after it had finished call e.
 //
 // args.switches & kOmitRelease stores the flag without a release, so the words may arrive after it. Try
 //   ./dev farwarp check lesson-02 --set omit_release=1 --schedules 50

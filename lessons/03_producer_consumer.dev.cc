@@ -1,13 +1,14 @@
-// Lesson 03: a producer and a consumer on different GPUs share a ring of kRing items. The producer may be at most kRing items ahead of the
-// consumer: it waits for the consumer's room cell before it writes a place of the ring again (back-pressure).
+// Lesson 03: a producer and a consumer on different GPUs share a ring of kRing items. The producer may be at most kRing
+// items ahead of the consumer: it waits for the consumer's room cell before it writes a place of the ring again
+// (back-pressure).
 //   rank 0 (producer)                                 rank 1 (consumer)
 //   wait room cell = tag(i - kRing), if i >= kRing
 //   write item i  --------------------------------->  ring[i % kRing]
 //   release item cell = tag(i)  ------------------->  wait item cell = tag(i), acquire, read
 //   room cell  <------------------------------------  release room cell = tag(i)
-// If the target has bulk copies, an item is built in shared memory and sent by one copy. The copy reads shared memory through the async
-// proxy, so every thread that has written it calls proxy_fence(). Only bulk_wait_all() says that the item has arrived; bulk_wait_read()
-// only says that the shared memory may be reused.
+// If the target has bulk copies, an item is built in shared memory and sent by one copy. The copy reads shared memory
+// through the async proxy, so every thread that has written it calls proxy_fence(). Only bulk_wait_all() says that the
+// item has arrived; bulk_wait_read() only says that the shared memory may be reused.
 // No other item of this or another call has the same tag, so cells are never reset. Ranks from 2 on have nothing to do.
 #include "farwarp/world/device/call.dev.h"
 #include "farwarp/world/device/wait.dev.h"

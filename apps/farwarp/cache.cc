@@ -1,4 +1,5 @@
-// farwarp cache: a simulation of the caches, for each mapping of an attention's works to its blocks, or each traversal of a token's products.
+// farwarp cache: a simulation of the caches, for each mapping of an attention's works to its blocks, or each traversal
+// of a token's products.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -330,7 +330,8 @@ TEST_F(CommandLine, TooManyEmulatedThreadsAreNoDeadline) {
 TEST_F(CommandLine, SuitesCountWhatIsNotInThisBuild) {
   const std::string file = (folder_ / "small.json").string();
   std::ofstream(file) << R"({"name": "small", "ranks": 2, "ops": {
-      "moe-a2a": {"dtype": "bf16", "tests": [{"num_experts": 4, "experts_per_token": 2, "hidden_dim": 64, "max_num_tokens": 4, "seed": 3}]},
+      "moe-a2a": {"dtype": "bf16", "tests": [
+        {"num_experts": 4, "experts_per_token": 2, "hidden_dim": 64, "max_num_tokens": 4, "seed": 3}]},
       "no-such-op": {"tests": [{"m": 4, "seed": 1}, {"m": 8, "seed": 1}]}}})";
   const Output output = run("check --target emu_gfx942 --suite " + file);
   EXPECT_EQ(output.code, 0) << output.err;

@@ -1,6 +1,6 @@
 // The commands of the command line. Each returns the process's exit code:
-//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something (also room for output),
-//   4 timeout or abort, 130 interrupted.
+//   0 all passed, 1 a check failed, 2 bad usage or input (or no case selected), 3 the machine lacks something (also
+//   room for output), 4 timeout or abort, 130 interrupted.
 #pragma once
 
 #include <cstdint>

@@ -67,7 +67,8 @@ struct Decoded {
 /// A rank. The first one prints and keeps what all have decoded.
 class Decoding : harness::RankRun {
  public:
-  /// `text`: where the first rank prints tokens as they come. `logits`: where it writes those of all ranks, if they are wanted.
+  /// `text`: where the first rank prints tokens as they come. `logits`: where it writes those of all ranks, if they are
+  /// wanted.
   Decoding(const DecodeRequest& request, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options,
            std::FILE* text, NpyFile* logits)
       : harness::RankRun(std::move(bootstrap), options, harness::Comparison(DType::kBf16, 1, 1)),

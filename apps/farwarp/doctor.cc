@@ -19,7 +19,8 @@
 namespace farwarp::cli {
 namespace {
 
-/// Prints the ceilings that `doctor --measure` has kept, for each number of ranks; if there are none, those that are known of such devices.
+/// Prints the ceilings that `doctor --measure` has kept, for each number of ranks; if there are none, those that are
+/// known of such devices.
 void print_ceilings(const std::string& model, int devices) {
   bool measured = false;
   for (int ranks = 1; ranks <= devices; ++ranks) {

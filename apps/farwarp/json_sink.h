@@ -14,10 +14,12 @@ void report_interrupts();
 /// kInvalidArgument if the file that `option` is to write is one of those that the command reads, under whatever name.
 Status check_output(const char* option, const std::string& path, const std::vector<std::string>& read);
 
-/// Writes the JSON results. A file is replaced as a whole after each case, so an interrupted run keeps the results of finished cases.
+/// Writes the JSON results. A file is replaced as a whole after each case, so an interrupted run keeps the results of
+/// finished cases.
 class JsonSink {
  public:
-  /// Checks the path before anything runs, so that no results are lost to a wrong path. `read`: the files that the command reads; it is none of them.
+  /// Checks the path before anything runs, so that no results are lost to a wrong path. `read`: the files that the
+  /// command reads; it is none of them.
   Status open(const std::string& path, const std::vector<std::string>& read);
   bool to_stdout() const { return path_ == "-"; }
   void keep(const std::string& text) const;

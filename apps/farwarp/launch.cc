@@ -53,7 +53,8 @@ struct Rank {
   LineRelay err;
 };
 
-/// The last --deadline-ms in a command, or the default of `farwarp check`. The command itself refuses a value that is not a number.
+/// The last --deadline-ms in a command, or the default of `farwarp check`. The command itself refuses a value that is
+/// not a number.
 std::chrono::milliseconds deadline_in(const std::vector<std::string>& command) {
   constexpr std::string_view kOption = "--deadline-ms";
   constexpr std::int64_t kLongest = 24 * 3'600'000;
@@ -128,7 +129,8 @@ class Job {
     return fmt::format("launch-{}-{:08x}{:08x}", ::getpid(), random(), random());
   }
 
-  /// The rank's variables, then the environment of this process without variables of the same names, and without other launchers' ranks.
+  /// The rank's variables, then the environment of this process without variables of the same names, and without other
+  /// launchers' ranks.
   static std::vector<std::string> environment_of(int rank, int size, const std::string& rendezvous) {
     std::vector<std::string> variables{fmt::format("RANK={}", rank), fmt::format("LOCAL_RANK={}", rank),
                                        fmt::format("WORLD_SIZE={}", size), fmt::format("LOCAL_WORLD_SIZE={}", size),
@@ -181,8 +183,8 @@ class Job {
     return ::read(exec_read.get(), &error, sizeof(error)) == static_cast<ssize_t>(sizeof(error)) ? error : 0;
   }
 
-  /// In the child: makes a process group of its own, arranges to be killed when the launcher dies, and restores the signal actions and the
-  /// mask that the launcher had at its start.
+  /// In the child: makes a process group of its own, arranges to be killed when the launcher dies, and restores the
+  /// signal actions and the mask that the launcher had at its start.
   void become_rank(pid_t launcher, int out, int err) const {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -305,7 +307,8 @@ class Job {
     press(SIGKILL, report_time_);
   }
 
-  /// Forwards what is still in the pipes. Does not wait for a process that has left its rank's group and holds a pipe open.
+  /// Forwards what is still in the pipes. Does not wait for a process that has left its rank's group and holds a pipe
+  /// open.
   void drain_output() {
     constexpr std::chrono::seconds kLongest{1};
     const Clock::time_point deadline = Clock::now() + kLongest;

@@ -54,7 +54,8 @@ class LineRelay {
   }
 
  private:
-  /// Where nothing can be written any more, nothing is read: a rank that writes on gets SIGPIPE, as without the launcher.
+  /// Where nothing can be written any more, nothing is read: a rank that writes on gets SIGPIPE, as without the
+  /// launcher.
   void write_out(std::string_view text) {
     while (!text.empty() && error_ == 0) {
       const ssize_t count = ::write(to_, text.data(), text.size());

@@ -218,8 +218,8 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace farwarp::cli
 
-/// Opens those of the three that the caller has closed, so that no other file gets their number: what is printed would go into it. Each can only be used
-/// the wrong way round, so that its use fails as before.
+/// Opens those of the three that the caller has closed, so that no other file gets their number: what is printed would
+/// go into it. Each can only be used the wrong way round, so that its use fails as before.
 static void hold_standard_files() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(fd, F_GETFD) == -1) (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);

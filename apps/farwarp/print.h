@@ -1,4 +1,5 @@
-// Prints text for people. fmt::print would throw if a stream cannot be written; here the stream's error flag is set, which main() checks.
+// Prints text for people. fmt::print would throw if a stream cannot be written; here the stream's error flag is set,
+// which main() checks.
 #pragma once
 
 #include <fmt/format.h>

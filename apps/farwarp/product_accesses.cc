@@ -91,7 +91,8 @@ ProductAccesses::Place ProductAccesses::place(std::int64_t worker, int tile) con
     }
     case Traversal::kMWindow: break;
   }
-  // Windows of sequences one after the other; in a window, all its sequences of a tile of rows, then those of the next tile.
+  // Windows of sequences one after the other; in a window, all its sequences of a tile of rows, then those of the next
+  // tile.
   const Share rows = share_of(row_tiles_, shape_.xcds, xcd);
   const int window = shape_.window == 0 ? sequence_tiles_ : std::min(shape_.window, sequence_tiles_);
   const int begin = i / (window * rows.count) * window;

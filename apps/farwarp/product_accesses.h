@@ -1,4 +1,5 @@
-// Which tiles of weights and activations the workers of a product access, in order, by several traversals: what machine/cache_model.h simulates.
+// Which tiles of weights and activations the workers of a product access, in order, by several traversals: what
+// machine/cache_model.h simulates.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +12,12 @@ namespace farwarp::cli {
 
 /// In which order the tiles of a product's result go to workers. The first three are those of Fleet (arXiv 2604.15379).
 enum class Traversal : std::uint8_t {
-  kMWindow,  ///< each XCD has a share of the weights' rows; workers beside each other have the same weights and other sequences
+  /// each XCD has a share of the weights' rows; workers beside each other have the same weights and other sequences
+  kMWindow,
   kNFirst,  ///< the same shares; workers beside each other have other weights
   kMSplit,  ///< no two XCDs, and no two workers of one, have the same weights and other sequences at once
-  kWhole,  ///< farwarp: a worker has tiles of weights for all sequences and keeps the activations, so each weight is read once
+  /// farwarp: a worker has tiles of weights for all sequences and keeps the activations, so each weight is read once
+  kWhole,
 };
 inline constexpr Traversal kTraversals[] = {Traversal::kMWindow, Traversal::kNFirst, Traversal::kMSplit,
                                             Traversal::kWhole};
@@ -44,7 +47,8 @@ struct ProductShape {
 /// kInvalidArgument names the parameter, its value and what is allowed.
 Status check(const ProductShape& shape);
 
-/// A worker's tiles, one after the other: of each, steps of activations and weights in turn, then the result. Worker w is of XCD w % xcds.
+/// A worker's tiles, one after the other: of each, steps of activations and weights in turn, then the result. Worker w
+/// is of XCD w % xcds.
 class ProductAccesses : public AccessPlan {
  public:
   /// check(shape) is ok.

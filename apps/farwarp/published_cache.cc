@@ -20,7 +20,8 @@ constexpr PublishedFigure k128Heads128k[] = {
     {kHeadSwizzled, kHits, 90, 97}, {kHead, kHits, 40, 60}, {kBlock, kHits, 1, 1}, {kBlock, kSpeed, 64, 70}};
 constexpr PublishedFigure kGrouped[] = {{kBlockSwizzled, kSpeed, 97, 103}, {kHead, kSpeed, 90, 95}};
 constexpr PublishedFigure kDeepSeek[] = {{kBlock, kSpeed, 0, 65}, {kBlockSwizzled, kSpeed, 76, 76}};
-// TCC_HIT_sum, TCC_MISS_sum of rocprofv3 on an MI355X. The kernel's rows to a block are not stated there; it needs seq % 256 == 0.
+// TCC_HIT_sum, TCC_MISS_sum of rocprofv3 on an MI355X. The kernel's rows to a block are not stated there; it needs seq
+// % 256 == 0.
 constexpr PublishedFigure kFlyDsl[] = {{kHeadSwizzled, kHits, 93.62, 93.62}, {kBlock, kHits, 2.36, 2.36}};
 
 std::vector<PublishedCase> all_cases() {

@@ -17,8 +17,8 @@ struct ChosenTarget {
   std::string why;  ///< for auto: what was chosen and why; else empty
 };
 
-/// "auto" takes real GPUs if there is an idle one for each rank, else the emulator. kUnavailable if the named target lacks kernels or
-/// devices.
+/// "auto" takes real GPUs if there is an idle one for each rank, else the emulator. kUnavailable if the named target
+/// lacks kernels or devices.
 Result<ChosenTarget> choose_target(std::string_view name, int ranks);
 
 /// The real GPUs that "auto" would take; kUnavailable says why there are none.

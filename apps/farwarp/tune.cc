@@ -1,5 +1,5 @@
-// farwarp tune: measures which path and which width of tiles is the fastest for a shape on this machine, and keeps it in the table of
-// plans.
+// farwarp tune: measures which path and which width of tiles is the fastest for a shape on this machine, and keeps it
+// in the table of plans.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 

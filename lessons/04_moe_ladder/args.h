@@ -44,14 +44,15 @@ struct Shape {
 
 /// Number of a token's places for returned rows: one for each top-k entry, or one for each rank.
 constexpr int places_of(const Shape& shape, int rung) { return rung >= kRankDedup ? shape.ranks : shape.k; }
-/// A message begins with its head, in words of 8 bytes: entries << 32 | segment << 16 | token, then two weights in each word.
+/// A message begins with its head, in words of 8 bytes: entries << 32 | segment << 16 | token, then two weights in each
+/// word.
 constexpr int head_words_of(const Shape& shape) { return 1 + (shape.k + 1) / 2; }
 constexpr int most_messages_of(const Shape& shape, int rung) {
   return shape.max_tokens * shape.segments * (rung >= kRankDedup ? 1 : shape.k);
 }
 
-/// Offsets in bytes from the workspace's start, in every rank's heap. From kEpochs on there are two copies of what peers write, for even
-/// and odd epochs.
+/// Offsets in bytes from the workspace's start, in every rank's heap. From kEpochs on there are two copies of what
+/// peers write, for even and odd epochs.
 struct Layout {
   std::int64_t counters;       ///< u32 [2][ranks]: messages that this rank has placed at each rank
   std::int64_t blocks_done;    ///< u32 [2]: kRankFlags: blocks that have dispatched, and that have returned

@@ -33,8 +33,8 @@ FARWARP_DEVICE Parcel parcel_of_lane(const Args& args, int token) {
   return parcel;
 }
 
-/// [block] The last block counts the messages to every rank, with a thread for each token, and sends the counts. A count and its tag are
-/// one word, so no memory order is needed.
+/// [block] The last block counts the messages to every rank, with a thread for each token, and sends the counts. A
+/// count and its tag are one word, so no memory order is needed.
 template <int rung>
 FARWARP_DEVICE void announce_counts(const Memory<rung>& memory) {
   if (block_index() != num_blocks() - 1) return;

@@ -14,8 +14,9 @@ struct Message {
   std::uint32_t entries;
 };
 
-/// [block] Waits for the number of messages that each source sends here, and stores it in shared memory. On kRankFlags the messages have
-/// then arrived as well. False on all threads if the call is over. From kEpochs on, this wait permits reuse of buffers (README.md).
+/// [block] Waits for the number of messages that each source sends here, and stores it in shared memory. On kRankFlags
+/// the messages have then arrived as well. False on all threads if the call is over. From kEpochs on, this wait permits
+/// reuse of buffers (README.md).
 template <int rung>
 FARWARP_DEVICE bool await_counts(Call& call, const Memory<rung>& memory) {
   if (const int source = thread_index(); source < memory.ranks()) {
@@ -62,7 +63,8 @@ FARWARP_DEVICE bool read(Call& call, Peer<Element<rung>> row, int u, int length,
   }
 }
 
-/// [warp] Waits for the message. On lane i `word` becomes word i of its head, and `first` the lane's first vectors of its data.
+/// [warp] Waits for the message. On lane i `word` becomes word i of its head, and `first` the lane's first vectors of
+/// its data.
 template <int rung>
 FARWARP_DEVICE bool await_message(Call& call, const Memory<rung>& memory, const Message& message, std::uint64_t& word,
                                   Vector<rung> (&first)[kAhead]) {
@@ -115,7 +117,8 @@ FARWARP_DEVICE void keep_weights(const Message& message, std::uint64_t word) {
   warp_sync();
 }
 
-/// [thread] The expert's outputs of the vectors, weighted and summed in k-slot order: y = round(x * (1 + rank)) for each entry.
+/// [thread] The expert's outputs of the vectors, weighted and summed in k-slot order: y = round(x * (1 + rank)) for
+/// each entry.
 template <class Vector>
 FARWARP_DEVICE Vector weighted_outputs(Vector x, float scale, int entries) {
   constexpr int kCount = kElementsPer<Vector>;

@@ -48,7 +48,8 @@ struct Memory {
   FARWARP_DEVICE int length() const { return args.shape.hidden / args.shape.segments / kElementsPer<Vector<rung>>; }
   FARWARP_DEVICE int row_length() const { return args.shape.hidden / kElementsPer<Vector<rung>>; }
 
-  /// In this rank's memory: number of messages that it has placed at `rank` in this call (`ahead` 0) or in the next (1).
+  /// In this rank's memory: number of messages that it has placed at `rank` in this call (`ahead` 0) or in the next
+  /// (1).
   FARWARP_DEVICE Global<std::uint32_t> counter(int rank, int ahead = 0) const {
     return mine<std::uint32_t>(args.layout.counters) + (((parity + ahead) & 1) * ranks() + rank);
   }
@@ -114,8 +115,8 @@ FARWARP_DEVICE Shared<float> shared_weights() {
   return Shared<float>(reinterpret_cast<float*>(block_shared().raw + kSharedWeights)) + warp_index() * kMaxTopK;
 }
 
-/// [block] Calls `work(item)` on a warp of the grid for each item below `items`. Consecutive items go to different blocks. A warp stops
-/// when `work` returns false.
+/// [block] Calls `work(item)` on a warp of the grid for each item below `items`. Consecutive items go to different
+/// blocks. A warp stops when `work` returns false.
 template <class Visit>
 FARWARP_DEVICE void for_each_item(int items, const Visit& work) {
   const int warps = num_threads() / Target::kWarpSize;

@@ -22,8 +22,8 @@ int equal_segments(int vectors, int most) {
   return segments;
 }
 
-/// Segments of a row, so that every warp of the grid has something to send and to sum, and every lane at least 16 bytes. The same on all
-/// rungs.
+/// Segments of a row, so that every warp of the grid has something to send and to sum, and every lane at least 16
+/// bytes. The same on all rungs.
 int choose_segments(const MoeAllToAllDesc& desc, const MachineShape& machine, int blocks) {
   const int warps = blocks * (kThreads / machine.traits.warp_size);
   const int vectors = desc.hidden / 8;
@@ -205,8 +205,8 @@ Status RankRun::check_calls(int first, int count) {
   return status;
 }
 
-/// Compares the first output of a call with the oracle. Later outputs of the same call, on this rung or one that rounds at the same places,
-/// must be equal to that output to the bit.
+/// Compares the first output of a call with the oracle. Later outputs of the same call, on this rung or one that rounds
+/// at the same places, must be equal to that output to the bit.
 Status RankRun::verify(const CallSet& set) {
   std::vector<std::uint16_t> out(set.out.bytes() / 2);
   if (Status status = set.out.download(out.data(), set.out.bytes(), *stream_); !status.ok()) return status;
@@ -308,7 +308,8 @@ Status RankRun::verify_all() {
   return status;
 }
 
-/// The floor of rungs from kRankDedup on: each token crosses once to every other rank that owns one of its experts, and one row returns.
+/// The floor of rungs from kRankDedup on: each token crosses once to every other rank that owns one of its experts, and
+/// one row returns.
 harness::Floor RankRun::floor_of_case() {
   return moe::floor_of(config_.desc, sets_[0].routings, ceilings_of(world_->device().model(), ranks_));
 }

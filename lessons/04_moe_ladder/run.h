@@ -74,7 +74,8 @@ class RankRun : private harness::RankRun {
   std::size_t kernels_ = 0;
   Args args_{};
 
-  /// Outputs that have passed, by call. [0]: of rungs below kRankDedup; [1]: of the others, which round at other places.
+  /// Outputs that have passed, by call. [0]: of rungs below kRankDedup; [1]: of the others, which round at other
+  /// places.
   std::map<int, std::vector<std::uint16_t>> passed_[2];
 };
 

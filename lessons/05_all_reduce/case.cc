@@ -88,7 +88,8 @@ class Run : public harness::RankRun {
     return status.ok() ? verify(call) : status;
   }
 
-  /// Every element, to the bit: the order of the sum is specified. So the rank's Comparison, which allows for roundings, gets no element.
+  /// Every element, to the bit: the order of the sum is specified. So the rank's Comparison, which allows for
+  /// roundings, gets no element.
   Status verify(int call) {
     std::vector<float> out(size());
     if (Status status = out_.download(out.data(), out_.bytes(), *stream_); !status.ok()) return status;

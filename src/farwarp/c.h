@@ -1,19 +1,22 @@
 /* farwarp in C: everything that libfarwarp.so exports. The C++ API (the other headers) is in the static library.
  *
- * Functions return FARWARP_OK (0) or the code of a failure; farwarp_message() says what was wrong: the parameter, its value, what is allowed.
- * Nothing throws, aborts or prints.
+ * Functions return FARWARP_OK (0) or the code of a failure; farwarp_message() says what was wrong: the parameter, its
+ * value, what is allowed. Nothing throws, aborts or prints.
  *
- * Handles belong to the caller. A handle is used by one thread at a time. "Collective": every rank of the world calls it, in the same order.
+ * Handles belong to the caller. A handle is used by one thread at a time. "Collective": every rank of the world calls
+ * it, in the same order.
  *
- * Tensors are DLPack's, in device memory: kDLCUDA or kDLROCM and the ordinal of the world's device, on the emulator kDLCPU and memory of
- * farwarp_allocate(). The last dimension is contiguous; where a function does not say otherwise, the others are, too. Calls only enqueue: a tensor
- * must live until the stream has passed the call. A result shares no memory with another tensor of its call, except in place where that is said.
+ * Tensors are DLPack's, in device memory: kDLCUDA or kDLROCM and the ordinal of the world's device, on the emulator
+ * kDLCPU and memory of farwarp_allocate(). The last dimension is contiguous; where a function does not say otherwise,
+ * the others are, too. Calls only enqueue: a tensor must live until the stream has passed the call. A result shares no
+ * memory with another tensor of its call, except in place where that is said.
  *
- * A stream is what the device's runtime calls one (CUstream, hipStream_t); on the emulator, what farwarp_stream_create() gives. NULL is the default
- * stream.
+ * A stream is what the device's runtime calls one (CUstream, hipStream_t); on the emulator, what
+ * farwarp_stream_create() gives. NULL is the default stream.
  *
- * A descriptor begins with its size. farwarp_*_init() sets it and the defaults, in as many bytes as the program's header gives the struct: later
- * versions only append fields. FARWARP_INVALID_ARGUMENT if the library's struct is smaller.
+ * A descriptor begins with its size. farwarp_*_init() sets it and the defaults, in as many bytes as the program's
+ * header gives the struct: later versions only append fields. FARWARP_INVALID_ARGUMENT if the library's struct is
+ * smaller.
  */
 #ifndef FARWARP_C_H
 #define FARWARP_C_H
@@ -34,7 +37,8 @@ extern "C" {
 
 /* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
 #define FARWARP_C_VERSION 5
-/* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the program's sizes. */
+/* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the
+ * program's sizes. */
 #define FARWARP_C_OLDEST 3
 /* FARWARP_C_VERSION of the library. */
 FARWARP_EXPORT int32_t farwarp_c_version(void);
@@ -61,9 +65,10 @@ FARWARP_EXPORT const char* farwarp_message(void);
 /* "invalid argument", "deadline", ... */
 FARWARP_EXPORT const char* farwarp_code_name(farwarp_code code);
 
-/* A program's first call, with the FARWARP_C_VERSION that it was compiled with: farwarp_require_version(FARWARP_C_VERSION). FARWARP_UNAVAILABLE if the
- * library is older: it lacks functions or fields that the program may use; or if the program is older than the library's FARWARP_C_OLDEST. Any other
- * library has all of them. FARWARP_INVALID_ARGUMENT below 1. No other function asks for it. */
+/* A program's first call, with the FARWARP_C_VERSION that it was compiled with:
+ * farwarp_require_version(FARWARP_C_VERSION). FARWARP_UNAVAILABLE if the library is older: it lacks functions or fields
+ * that the program may use; or if the program is older than the library's FARWARP_C_OLDEST. Any other library has all
+ * of them. FARWARP_INVALID_ARGUMENT below 1. No other function asks for it. */
 FARWARP_EXPORT farwarp_code farwarp_require_version(int32_t version);
 
 /* ---- worlds ---- */
@@ -75,7 +80,8 @@ typedef enum farwarp_target {
   FARWARP_EMU_GFX942 = 3 /* as AMD CDNA3 */
 } farwarp_target;
 
-/* Devices of a target on this machine that this library has kernels for; 0 if there is none, or no such target. The emulator has 8. */
+/* Devices of a target on this machine that this library has kernels for; 0 if there is none, or no such target. The
+ * emulator has 8. */
 FARWARP_EXPORT int32_t farwarp_device_count(int32_t target);
 
 /* Ranks with a symmetric heap each. */
@@ -93,16 +99,18 @@ FARWARP_EXPORT farwarp_code farwarp_world_desc_init_sized(farwarp_world_desc* de
 
 /* 1 if the environment has a rank or a size, else 0. */
 FARWARP_EXPORT int32_t farwarp_environment_has_ranks(void);
-/* The rank and the number of ranks that a launcher gives this process, 0 and 1 without one. FARWARP_INVALID_ARGUMENT names the variable that is wrong,
- * or two launchers that disagree. */
+/* The rank and the number of ranks that a launcher gives this process, 0 and 1 without one. FARWARP_INVALID_ARGUMENT
+ * names the variable that is wrong, or two launchers that disagree. */
 FARWARP_EXPORT farwarp_code farwarp_environment_ranks(int32_t* rank, int32_t* ranks);
-/* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the environment has rank and size. */
+/* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the
+ * environment has rank and size. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
 
-/* Gathers `bytes` bytes of every rank in rank order: `all` has room for size * bytes. Returns 0, or another number if it failed. */
+/* Gathers `bytes` bytes of every rank in rank order: `all` has room for size * bytes. Returns 0, or another number if
+ * it failed. */
 typedef int (*farwarp_allgather)(void* context, const void* mine, size_t bytes, void* all);
-/* Collective: one of several processes of this machine that have a communicator of their own. It is used during this call only, to agree on a
- * rendezvous. */
+/* Collective: one of several processes of this machine that have a communicator of their own. It is used during this
+ * call only, to agree on a rendezvous. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_allgather(int32_t rank, int32_t size, farwarp_allgather allgather,
                                                          void* context, const farwarp_world_desc* desc,
                                                          farwarp_world** world);
@@ -112,8 +120,8 @@ typedef struct farwarp_threads farwarp_threads;
 /* `size`: 1 to 8. Destroy it when no rank will ask for its world any more. */
 FARWARP_EXPORT farwarp_code farwarp_threads_create(int32_t size, farwarp_threads** threads);
 FARWARP_EXPORT void farwarp_threads_destroy(farwarp_threads* threads);
-/* Collective: each rank once, from its own thread, which then makes all calls of this world. When the world is destroyed, or if it is not created, the
- * rank leaves the group: collective calls of the others then end at once. */
+/* Collective: each rank once, from its own thread, which then makes all calls of this world. When the world is
+ * destroyed, or if it is not created, the rank leaves the group: collective calls of the others then end at once. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads, int32_t rank,
                                                        const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -121,12 +129,13 @@ FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads,
 FARWARP_EXPORT void farwarp_world_destroy(farwarp_world* world);
 FARWARP_EXPORT int32_t farwarp_world_rank(const farwarp_world* world);
 FARWARP_EXPORT int32_t farwarp_world_size(const farwarp_world* world);
-/* The first failure of a call that was enqueued, since creation or farwarp_world_recover(). Does not wait for the device. */
+/* The first failure of a call that was enqueued, since creation or farwarp_world_recover(). Does not wait for the
+ * device. */
 FARWARP_EXPORT farwarp_code farwarp_world_status(const farwarp_world* world);
 /* Collective, after a failure: waits for the streams and clears it. FARWARP_PEER_LOST if a rank is gone. */
 FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, int32_t count);
-/* Local: for a rank that cannot go on. The other ranks' kernels give up waiting, and their collective calls fail. So do this rank's, at once: close its
- * operators, then destroy the world. */
+/* Local: for a rank that cannot go on. The other ranks' kernels give up waiting, and their collective calls fail. So do
+ * this rank's, at once: close its operators, then destroy the world. */
 FARWARP_EXPORT void farwarp_world_leave(farwarp_world* world);
 
 /* ---- memory and streams, for programs without a runtime of their own, and for the emulator ---- */
@@ -198,14 +207,16 @@ FARWARP_EXPORT farwarp_code farwarp_product_desc_init_sized(farwarp_product_desc
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_product_create(farwarp_world* world, const farwarp_product_desc* desc,
                                                    farwarp_product** product);
-/* Every rank makes every call. `all_x` [m, k] is NULL exactly if return_x is 0. Tensors begin at multiples of 256 bytes. */
+/* Every rank makes every call. `all_x` [m, k] is NULL exactly if return_x is 0. Tensors begin at multiples of 256
+ * bytes. */
 FARWARP_EXPORT farwarp_code farwarp_product_call(farwarp_product* product, const DLTensor* x, const DLTensor* w,
                                                  const DLTensor* bias, DLTensor* y, DLTensor* all_x, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_product_close(farwarp_product* product);
 
 /* ---- all-reduce ---- */
 
-/* out[i] = in_0[i] + in_1[i] + ... of all ranks, added in float32 in the order of the ranks and rounded once: the same bits on all ranks. */
+/* out[i] = in_0[i] + in_1[i] + ... of all ranks, added in float32 in the order of the ranks and rounded once: the same
+ * bits on all ranks. */
 typedef struct farwarp_all_reduce farwarp_all_reduce;
 typedef enum farwarp_all_reduce_mode {
   FARWARP_ALL_REDUCE_AUTO = 0,     /* by a call's bytes */
@@ -224,8 +235,8 @@ FARWARP_EXPORT farwarp_code farwarp_all_reduce_desc_init_sized(farwarp_all_reduc
 /* Collective. Takes room of the heap. */
 FARWARP_EXPORT farwarp_code farwarp_all_reduce_create(farwarp_world* world, const farwarp_all_reduce_desc* desc,
                                                       farwarp_all_reduce** all_reduce);
-/* Every rank makes every call, with the same number of elements. Tensors have any shape and begin at multiples of 16 bytes. `out` has as many elements
- * as `in`; it is the same memory or does not overlap it. */
+/* Every rank makes every call, with the same number of elements. Tensors have any shape and begin at multiples of 16
+ * bytes. `out` has as many elements as `in`; it is the same memory or does not overlap it. */
 FARWARP_EXPORT farwarp_code farwarp_all_reduce_call(farwarp_all_reduce* all_reduce, const DLTensor* in, DLTensor* out,
                                                     void* stream);
 FARWARP_EXPORT farwarp_code farwarp_all_reduce_close(farwarp_all_reduce* all_reduce);
@@ -262,16 +273,18 @@ typedef struct farwarp_moe_desc {
   int32_t rows; /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with the two above, masked */
   int32_t dispatch_hidden; /* 0, the default: hidden; with `rows`: of x and recv_x, whose bits nobody looks into */
   /* Version 5. */
-  int32_t powers_of_two;   /* 1: scales of fp8_dispatch are rounded up to powers of two */
-  int32_t scale_exponents; /* 1, with powers_of_two, scale_columns and 512 dividing hidden: scales are their biased exponents (UE8M0), uint8 [local
-                            * experts, hidden / 512, room, 4] */
-  int32_t handles;         /* 1: calls are those with handles, below; no fused form */
+  int32_t powers_of_two; /* 1: scales of fp8_dispatch are rounded up to powers of two */
+  /* 1, with powers_of_two, scale_columns and 512 dividing hidden: scales are their biased exponents (UE8M0), uint8
+   * [local experts, hidden / 512, room, 4] */
+  int32_t scale_exponents;
+  int32_t handles; /* 1: calls are those with handles, below; no fused form */
 } farwarp_moe_desc;
 FARWARP_EXPORT farwarp_code farwarp_moe_desc_init_sized(farwarp_moe_desc* desc, size_t bytes);
 #define farwarp_moe_desc_init(desc) farwarp_moe_desc_init_sized((desc), sizeof *(desc))
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe);
-/* Bytes of the heap that the operator takes on each rank. The heap of a world has 1 MiB more than its operators take. */
+/* Bytes of the heap that the operator takes on each rank. The heap of a world has 1 MiB more than its operators
+ * take. */
 FARWARP_EXPORT farwarp_code farwarp_moe_heap_bytes(const farwarp_moe_desc* desc, int32_t target, int32_t device,
                                                    int32_t ranks, int64_t* bytes);
 /* Rows of `recv_x`, and the rank's experts. */
@@ -281,34 +294,38 @@ FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
 /* Sends tokens to the ranks of their experts.
  *   x       [tokens, hidden]
  *   indices [tokens, experts_per_token] of index_type, -1: no expert; weights the same of float32
- *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8 or the device's e4m3 (DLPack 1.1); with `masked` [local experts, an
- *           expert's room, hidden] is the same
+ *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8 or the device's e4m3 (DLPack 1.1); with `masked`
+ *           [local experts, an expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
  *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
- *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL; with scale_columns the descriptor's shape, or the same memory
- *           as [local experts, room, ceil(hidden / 128)] (with scale_exponents int32 [local experts, room, hidden / 512]) */
+ *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL; with scale_columns the descriptor's
+ *           shape, or the same memory as [local experts, room, ceil(hidden / 128)] (with scale_exponents int32 [local
+ *           experts, room, hidden / 512]) */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                  const DLTensor* weights, DLTensor* recv_x, DLTensor* counts,
                                                  DLTensor* offsets, DLTensor* origins, DLTensor* scales, void* stream);
-/* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens, hidden] the weighted sums. */
+/* The second half of a call: y [recv_rows, hidden] are the experts' outputs in the rows of dispatch, out [tokens,
+ * hidden] the weighted sums. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine(farwarp_moe* moe, const DLTensor* y, DLTensor* out, void* stream);
 
-/* The same with weights_at_combine: weights [tokens, experts_per_token] float32. They travel to the owners first, so ..._send_weighted() waits for the other ranks. */
+/* The same with weights_at_combine: weights [tokens, experts_per_token] float32. They travel to the owners first, so
+ * ..._send_weighted() waits for the other ranks. */
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_weighted(farwarp_moe* moe, const DLTensor* y, const DLTensor* weights,
                                                          DLTensor* out, void* stream);
-/* farwarp_moe_dispatch() of as many tokens as `count` says on the device: [1] int32, 0 to max_tokens, read when the call runs. x, indices and weights,
- * and `out` of the call's second half, have max_tokens rows; rows from `count` on are neither read nor written. Another value is FARWARP_BAD_INPUT, by
- * farwarp_world_status(). */
+/* farwarp_moe_dispatch() of as many tokens as `count` says on the device: [1] int32, 0 to max_tokens, read when the
+ * call runs. x, indices and weights, and `out` of the call's second half, have max_tokens rows; rows from `count` on
+ * are neither read nor written. Another value is FARWARP_BAD_INPUT, by farwarp_world_status(). */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_counted(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                          const DLTensor* weights, const DLTensor* count,
                                                          DLTensor* recv_x, DLTensor* counts, DLTensor* offsets,
                                                          DLTensor* origins, DLTensor* scales, void* stream);
 
-/* The halves of dispatch and combine, one launch each, in the order dispatch_send, dispatch_recv, combine_send, combine_recv. Kernels in other streams
- * may run between them, beside the transfer; max_sms leaves them multiprocessors. farwarp_moe_dispatch() may stand for the first two,
- * farwarp_moe_combine() for the last two. Every rank makes all calls. Tensors are as above; `count` as in farwarp_moe_dispatch_counted(), or NULL. indices
- * and count must not change until the call's last half has run. Another order is FARWARP_MISUSE. */
+/* The halves of dispatch and combine, one launch each, in the order dispatch_send, dispatch_recv, combine_send,
+ * combine_recv. Kernels in other streams may run between them, beside the transfer; max_sms leaves them
+ * multiprocessors. farwarp_moe_dispatch() may stand for the first two, farwarp_moe_combine() for the last two. Every
+ * rank makes all calls. Tensors are as above; `count` as in farwarp_moe_dispatch_counted(), or NULL. indices and count
+ * must not change until the call's last half has run. Another order is FARWARP_MISUSE. */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                       const DLTensor* weights, const DLTensor* count, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* counts,
@@ -319,30 +336,36 @@ FARWARP_EXPORT farwarp_code farwarp_moe_combine_recv(farwarp_moe* moe, DLTensor*
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_weighted(farwarp_moe* moe, const DLTensor* y,
                                                               const DLTensor* weights, void* stream);
 
-/* farwarp_moe_dispatch() of an operator with `rows`: a token with several experts of this rank comes once. Rows are ordered by source rank and token.
- *   recv_x       [rows, hidden] of dtype, up to recv_rows rows; if more arrive, farwarp_world_status() is FARWARP_CAPACITY
- *   recv_indices [rows, experts_per_token] of index_type: a local expert, or -1, also in rows beyond the last; recv_weights the same of float32
- *   counts       [local experts] int32: entries of each expert; offsets [ranks + 1] int32: first row of each source, and the end
+/* farwarp_moe_dispatch() of an operator with `rows`: a token with several experts of this rank comes once. Rows are
+ * ordered by source rank and token.
+ *   recv_x       [rows, hidden] of dtype, up to recv_rows rows; if more arrive, farwarp_world_status() is
+ *                FARWARP_CAPACITY
+ *   recv_indices [rows, experts_per_token] of index_type: a local expert, or -1, also in rows beyond the last;
+ *   recv_weights the same of float32
+ *   counts       [local experts] int32: entries of each expert; offsets [ranks + 1] int32: first row of each source,
+ *                and the end
  * Combine takes y [rows, hidden], of each row the sum of its experts' weighted outputs. */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                       const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
                                                       DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets,
                                                       void* stream);
-/* Its halves. The first waits for the other ranks' counts, so that the host can make room for the rows that there are. */
+/* Its halves. The first waits for the other ranks' counts, so that the host can make room for the rows that there
+ * are. */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                            const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
                                                            void* stream);
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLTensor* recv_x, DLTensor* recv_indices,
                                                            DLTensor* recv_weights, void* stream);
 
-/* Calls of an operator with `handles`: what dispatch keeps for combine lies in memory of the caller. A dispatch may then follow a dispatch, and combine
- * takes any handle, any number of times; all ranks give handles of the same dispatch. If it is not that of the last dispatch, or that is combined
- * already, combine costs one launch more. Tensors are as above, indices those of the handle's dispatch, unchanged.
+/* Calls of an operator with `handles`: what dispatch keeps for combine lies in memory of the caller. A dispatch may
+ * then follow a dispatch, and combine takes any handle, any number of times; all ranks give handles of the same
+ * dispatch. If it is not that of the last dispatch, or that is combined already, combine costs one launch more. Tensors
+ * are as above, indices those of the handle's dispatch, unchanged.
  *   handle     [bytes of farwarp_moe_handle_layout()] uint8
  *   count_sums [local experts] int32, to which counts are added, or NULL
  *   expert_counts [num_experts] int32, what owners are told instead of the numbers of entries of indices, or NULL
- * In a handle, with `masked`, at byte `ranges` lie [local experts, ranks] int64, of each source its first row among the expert's << 32 | its number of rows; at
- * byte `tokens` [recv_rows] int32, each row's token at its source. */
+ * In a handle, with `masked`, at byte `ranges` lie [local experts, ranks] int64, of each source its first row among the
+ * expert's << 32 | its number of rows; at byte `tokens` [recv_rows] int32, each row's token at its source. */
 FARWARP_EXPORT farwarp_code farwarp_moe_handle_layout(const farwarp_moe* moe, int64_t* bytes, int64_t* ranges,
                                                       int64_t* tokens);
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_kept(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
@@ -374,8 +397,8 @@ FARWARP_EXPORT farwarp_code farwarp_moe_combine_kept(farwarp_moe* moe, const DLT
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_kept(farwarp_moe* moe, const DLTensor* y, const DLTensor* indices,
                                                           const DLTensor* weights, const DLTensor* handle,
                                                           void* stream);
-/* With `rows`, before a combine of the same handle: row_weights [rows, experts_per_token] float32 return to the rows' sources, out [tokens,
- * experts_per_token] are their sums over a token's owners, in rank order in fp32. */
+/* With `rows`, before a combine of the same handle: row_weights [rows, experts_per_token] float32 return to the rows'
+ * sources, out [tokens, experts_per_token] are their sums over a token's owners, in rank order in fp32. */
 FARWARP_EXPORT farwarp_code farwarp_moe_return_row_weights(farwarp_moe* moe, const DLTensor* row_weights,
                                                            const DLTensor* indices, const DLTensor* handle,
                                                            DLTensor* out, void* stream);
@@ -385,7 +408,8 @@ typedef enum farwarp_moe_expert {
   FARWARP_MOE_RANK_SCALE = 0, /* y = x * (1 + the owner's rank) */
   FARWARP_MOE_TABLE = 1       /* y = x * scale + shift, of each expert */
 } farwarp_moe_expert;
-/* Dispatch, expert and combine in one launch, with the bits of the split form. Not with the layout of rows. Every rank calls it.
+/* Dispatch, expert and combine in one launch, with the bits of the split form. Not with the layout of rows. Every rank
+ * calls it.
  *   x, indices, weights  as for dispatch
  *   count        [1] int32, as in farwarp_moe_dispatch_counted(), or NULL
  *   expert       farwarp_moe_expert
@@ -394,14 +418,15 @@ typedef enum farwarp_moe_expert {
 FARWARP_EXPORT farwarp_code farwarp_moe_fused(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                               const DLTensor* weights, const DLTensor* count, int32_t expert,
                                               const DLTensor* expert_table, DLTensor* out, void* stream);
-/* After farwarp_world_recover(): discards a call of which not all halves were made. Every rank calls it. The next call is a dispatch, dispatch_send or
- * fused. */
+/* After farwarp_world_recover(): discards a call of which not all halves were made. Every rank calls it. The next call
+ * is a dispatch, dispatch_send or fused. */
 FARWARP_EXPORT farwarp_code farwarp_moe_forget(farwarp_moe* moe);
 FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
 
 /* ---- attention ---- */
 
-/* Prefill: out = softmax(scale * q * k^T + mask) * v. Prefill and decode are right as long as scores, logits and sums are finite in float32. */
+/* Prefill: out = softmax(scale * q * k^T + mask) * v. Prefill and decode are right as long as scores, logits and sums
+ * are finite in float32. */
 typedef struct farwarp_attention farwarp_attention;
 typedef struct farwarp_attention_desc {
   size_t bytes;
@@ -429,8 +454,8 @@ FARWARP_EXPORT farwarp_code farwarp_attention_desc_init_sized(farwarp_attention_
 FARWARP_EXPORT farwarp_code farwarp_attention_create(farwarp_world* world, const farwarp_attention_desc* desc,
                                                      farwarp_attention** attention);
 /* Of dense tensors, without what version 2 has added to the descriptor but window_right.
- * q, out [batch, queries, heads, head_dim]; k, v [batch, keys, kv_heads, head_dim]; lse [batch, heads, queries] float32, NULL exactly if has_lse is
- * 0. */
+ * q, out [batch, queries, heads, head_dim]; k, v [batch, keys, kv_heads, head_dim]; lse [batch, heads, queries]
+ * float32, NULL exactly if has_lse is 0. */
 FARWARP_EXPORT farwarp_code farwarp_attention_call(farwarp_attention* attention, const DLTensor* q, const DLTensor* k,
                                                    const DLTensor* v, DLTensor* out, DLTensor* lse, void* stream);
 /* The tensors of a call: those that the descriptor does not ask for are NULL. R are total_queries, K total_keys. */
@@ -450,8 +475,9 @@ typedef struct farwarp_attention_tensors {
 } farwarp_attention_tensors;
 FARWARP_EXPORT farwarp_code farwarp_attention_tensors_init_sized(farwarp_attention_tensors* tensors, size_t bytes);
 #define farwarp_attention_tensors_init(tensors) farwarp_attention_tensors_init_sized((tensors), sizeof *(tensors))
-/* farwarp_attention_call() for every descriptor. Local. Integers are read when the call runs; those that are not allowed are FARWARP_BAD_INPUT, by
- * farwarp_world_status(), and nothing outside the tensors is touched. A query without a key gets zeros, and minus infinity (or its head's sink) in lse. */
+/* farwarp_attention_call() for every descriptor. Local. Integers are read when the call runs; those that are not
+ * allowed are FARWARP_BAD_INPUT, by farwarp_world_status(), and nothing outside the tensors is touched. A query without
+ * a key gets zeros, and minus infinity (or its head's sink) in lse. */
 FARWARP_EXPORT farwarp_code farwarp_attention_call_tensors(farwarp_attention* attention,
                                                            const farwarp_attention_tensors* tensors, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_attention_close(farwarp_attention* attention);
@@ -514,8 +540,8 @@ FARWARP_EXPORT farwarp_code farwarp_decode_close(farwarp_decode* decode);
 
 /* ---- Qwen3 ---- */
 
-/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of its sequences. All ranks make the same
- * calls. */
+/* A model on all ranks of a world (1, 2, 4 or 8), each with a share of it, and the keys and values of its sequences.
+ * All ranks make the same calls. */
 typedef struct farwarp_qwen3 farwarp_qwen3;
 typedef enum farwarp_qwen3_vectors {
   FARWARP_QWEN3_FASTER = 0,  /* the plan's choice */
@@ -537,7 +563,8 @@ typedef struct farwarp_qwen3_desc {
 } farwarp_qwen3_desc;
 FARWARP_EXPORT farwarp_code farwarp_qwen3_desc_init_sized(farwarp_qwen3_desc* desc, size_t bytes);
 #define farwarp_qwen3_desc_init(desc) farwarp_qwen3_desc_init_sized((desc), sizeof *(desc))
-/* Bytes of the heap that each rank of a world of `ranks` ranks on that device needs: farwarp_world_desc.heap_bytes, with 1 MiB more for the world. */
+/* Bytes of the heap that each rank of a world of `ranks` ranks on that device needs: farwarp_world_desc.heap_bytes,
+ * with 1 MiB more for the world. */
 FARWARP_EXPORT farwarp_code farwarp_qwen3_heap_bytes(const farwarp_qwen3_desc* desc, int32_t target, int32_t device,
                                                      int32_t ranks, int64_t* bytes);
 /* Collective. Loads the model. */
@@ -556,8 +583,8 @@ typedef struct farwarp_sampling {
 } farwarp_sampling;
 FARWARP_EXPORT farwarp_code farwarp_sampling_init_sized(farwarp_sampling* sampling, size_t bytes);
 #define farwarp_sampling_init(sampling) farwarp_sampling_init_sized((sampling), sizeof *(sampling))
-/* A sequence begins in place of what `column` had. `prompt` is in the host's memory. `sampling` may be NULL: the best tokens. With prefill_tokens the
- * prompt is prefilled. Waits for the stream. */
+/* A sequence begins in place of what `column` had. `prompt` is in the host's memory. `sampling` may be NULL: the best
+ * tokens. With prefill_tokens the prompt is prefilled. Waits for the stream. */
 FARWARP_EXPORT farwarp_code farwarp_qwen3_start(farwarp_qwen3* qwen3, int32_t column, const int32_t* prompt,
                                                 int32_t tokens, const farwarp_sampling* sampling, void* stream);
 /* A sequence ends. Waits for the stream. */
@@ -573,8 +600,9 @@ FARWARP_EXPORT farwarp_code farwarp_qwen3_decode(farwarp_qwen3* qwen3, int32_t t
 FARWARP_EXPORT farwarp_code farwarp_qwen3_decode_until(farwarp_qwen3* qwen3, int32_t tokens, const int32_t* end_tokens,
                                                        int32_t end_token_count, DLTensor* sampled, DLTensor* logits,
                                                        void* stream);
-/* What the model's generation_config.json (or config.json) asks for: end_tokens has room for FARWARP_MOST_END_TOKENS. `sampling` is of
- * farwarp_sampling_init(); a top_k of 0 is no limit. The caller decides what to use. Random weights ask for nothing. */
+/* What the model's generation_config.json (or config.json) asks for: end_tokens has room for FARWARP_MOST_END_TOKENS.
+ * `sampling` is of farwarp_sampling_init(); a top_k of 0 is no limit. The caller decides what to use. Random weights
+ * ask for nothing. */
 FARWARP_EXPORT farwarp_code farwarp_qwen3_generation(const farwarp_qwen3* qwen3, int32_t* end_tokens,
                                                      int32_t* end_token_count, farwarp_sampling* sampling);
 FARWARP_EXPORT farwarp_code farwarp_qwen3_close(farwarp_qwen3* qwen3);

@@ -1,4 +1,5 @@
-// Attention of one sequence. q is zero, so each query's result is the mean of the values that it sees: the expected result needs no oracle.
+// Attention of one sequence. q is zero, so each query's result is the mean of the values that it sees: the expected
+// result needs no oracle.
 #include <farwarp/base/half.h>
 #include <farwarp/ops/attention/attention.h>
 

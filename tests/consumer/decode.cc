@@ -1,5 +1,5 @@
-// Attention over keys that all ranks share. All scores are equal, and rank r's values are r + 1, so the output is the mean of 1 to the number
-// of ranks.
+// Attention over keys that all ranks share. All scores are equal, and rank r's values are r + 1, so the output is the
+// mean of 1 to the number of ranks.
 #include <farwarp/base/half.h>
 #include <farwarp/ops/flash_decode/flash_decode.h>
 

@@ -1,5 +1,5 @@
-// A mixture-of-experts layer. Each token goes to one expert with weight 1, and each expert scales by 1 + its rank. So the expected
-// result needs no oracle.
+// A mixture-of-experts layer. Each token goes to one expert with weight 1, and each expert scales by 1 + its rank. So
+// the expected result needs no oracle.
 #include <farwarp/ops/moe_a2a/moe_a2a.h>
 
 #include <cstdint>

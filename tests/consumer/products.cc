@@ -1,5 +1,5 @@
-// Matrix products, on one device and over all ranks. x and w hold -1, 0 and 1, so every sum is exact and the expected result needs no
-// oracle.
+// Matrix products, on one device and over all ranks. x and w hold -1, 0 and 1, so every sum is exact and the expected
+// result needs no oracle.
 #include <farwarp/base/half.h>
 #include <farwarp/ops/gemm/gemm.h>
 #include <farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h>

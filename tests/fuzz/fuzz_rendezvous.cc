@@ -1,5 +1,6 @@
-// What another process of this user sends to a rank that looks for its peers. The first byte says how: to rank 0 as a caller, to rank 1 as what has
-// rank 0's name, or as frames to a Connection alone, which is fast. With 4 a frame's right header goes before the bytes, with 8 a right hello.
+// What another process of this user sends to a rank that looks for its peers. The first byte says how: to rank 0 as a
+// caller, to rank 1 as what has rank 0's name, or as frames to a Connection alone, which is fast. With 4 a frame's
+// right header goes before the bytes, with 8 a right hello.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>

@@ -1,5 +1,6 @@
-// A check with nothing but its defaults refuses every planted error of arithmetic: `farwarp check OP`, on one schedule. mutants.py says how
-// errors are listed. An error that passes means that the check's inputs do not show it, or that its bounds are too wide.
+// A check with nothing but its defaults refuses every planted error of arithmetic: `farwarp check OP`, on one schedule.
+// mutants.py says how errors are listed. An error that passes means that the check's inputs do not show it, or that its
+// bounds are too wide.
 #include <gtest/gtest.h>
 
 #include <string>

@@ -1,5 +1,6 @@
-// Every planted bug must be caught: by a wrong result, by an error of the emulator, or by a deadline, within 500 schedules.
-// mutants.py says where they are listed. If a mutant survives, the emulator or the check cannot detect that kind of bug.
+// Every planted bug must be caught: by a wrong result, by an error of the emulator, or by a deadline, within 500
+// schedules. mutants.py says where they are listed. If a mutant survives, the emulator or the check cannot detect that
+// kind of bug.
 #include "mutants_test.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +73,8 @@ std::string label(const testing::TestParamInfo<std::tuple<std::string, TargetKin
 }
 INSTANTIATE_TEST_SUITE_P(Planted, Mutants, testing::ValuesIn(all()), label);
 
-// What catches a mutant must pass without the bug. Mutants that run alike share one test, which has the name of the first of them.
+// What catches a mutant must pass without the bug. Mutants that run alike share one test, which has the name of the
+// first of them.
 class Originals : public testing::TestWithParam<std::tuple<std::string, TargetKind>> {};
 
 TEST_P(Originals, Pass) {

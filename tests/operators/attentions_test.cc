@@ -28,8 +28,8 @@ constexpr std::uint16_t kNan = 0x7fff;
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
-/// Token t of a sequence of length L sees the keys up to L - queries + t, `window` of them if that is not 0. The block table has room for `room`
-/// keys at least.
+/// Token t of a sequence of length L sees the keys up to L - queries + t, `window` of them if that is not 0. The block
+/// table has room for `room` keys at least.
 struct Problem {
   DType dtype = DType::kBf16;
   int dim = 64, queries = 1, page_size = 16, window = 0, room = 0;
@@ -234,7 +234,8 @@ class Attentions : public WorldTestOf<std::tuple<TargetKind, DType, int>> {
     with_room.heap_bytes = 16 << 20;
     WorldTestOf::on_streams(ranks, with_room, body);
   }
-  /// Prefill, decode, decode by each kind of work, and, if there is one query, decode whose keys are spread over two ranks.
+  /// Prefill, decode, decode by each kind of work, and, if there is one query, decode whose keys are spread over two
+  /// ranks.
   static void expect_right(const Problem& problem) {
     on_streams(1, [&](World& world, Stream stream) {
       if (problem.page_size > 1) {

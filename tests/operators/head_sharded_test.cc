@@ -1,5 +1,5 @@
-// Tensor parallelism of a decode step: each rank attends with its own heads, and gemm-ar adds up what the ranks' columns of the output
-// projection give. Two launches in one stream.
+// Tensor parallelism of a decode step: each rank attends with its own heads, and gemm-ar adds up what the ranks'
+// columns of the output projection give. Two launches in one stream.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -24,7 +24,8 @@ using Bits = std::vector<std::uint16_t>;
 constexpr int kQueryHeads = 8, kKvHeads = 4, kGroup = kQueryHeads / kKvHeads, kDim = 64, kPageSize = 16, kMaxPages = 9;
 constexpr int kLengths[] = {5, 64, 130, 0}, kBatch = 4, kPages = kBatch * kMaxPages, kHidden = 72;
 
-/// The whole model's operands: q [batch][query head][dim], k and v [page][row][KV head][dim], w [hidden][query head][dim].
+/// The whole model's operands: q [batch][query head][dim], k and v [page][row][KV head][dim], w [hidden][query
+/// head][dim].
 struct Model {
   Bits q = normal(1, std::size_t{kBatch} * kQueryHeads * kDim, 1), k = normal(2, cache_numbers(), 1),
        v = normal(3, cache_numbers(), 1), w = normal(4, std::size_t{kHidden} * kQueryHeads * kDim, 0.05);

@@ -1,4 +1,5 @@
-// The lifetime of operator objects: close(), calls after it, moves, destruction without close(), and create() that fails on one rank only.
+// The lifetime of operator objects: close(), calls after it, moves, destruction without close(), and create() that
+// fails on one rank only.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -39,8 +40,8 @@ ParallelGemmDesc small(bool allowed) {
   return desc;
 }
 
-/// Creates an operator from a Desc that is allowed or not, and makes all of its calls. The calls have no operands. A call that checks
-/// its operands before it checks the operator returns kInvalidArgument.
+/// Creates an operator from a Desc that is allowed or not, and makes all of its calls. The calls have no operands. A
+/// call that checks its operands before it checks the operator returns kInvalidArgument.
 template <class Op>
 struct Subject;
 
@@ -66,7 +67,8 @@ struct Subject<MoeAllToAll> {
 
 template <>
 struct Subject<Gemm> {
-  // Few tiles and a large k, so the plan splits K. Gemm then has a workspace, unless splits meet in shared memory (see takes_heap()).
+  // Few tiles and a large k, so the plan splits K. Gemm then has a workspace, unless splits meet in shared memory (see
+  // takes_heap()).
   static Result<Gemm> create(World& world, bool allowed) {
     return Gemm::create(world, {.m = 64, .n = 64, .k = allowed ? 2048 : 31});
   }
@@ -208,7 +210,8 @@ void expect_needs_its_world(World& world) {
   EXPECT_TRUE(created<Op>(moved).close().ok());
 }
 
-/// On rank 1 first the plan fails, then each call of the device in turn. All ranks must report the reason and release what they took.
+/// On rank 1 first the plan fails, then each call of the device in turn. All ranks must report the reason and release
+/// what they took.
 template <class Op>
 void expect_fails_on_all_ranks(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
   auto real = Device::open(options.target, bootstrap->rank());

@@ -1,5 +1,5 @@
-// The kernels of each target are those in the lists of the operators' variants.h, and no other kernels of these operators. The README
-// of each operator names all of its kernels.
+// The kernels of each target are those in the lists of the operators' variants.h, and no other kernels of these
+// operators. The README of each operator names all of its kernels.
 #include "farwarp/ops/gemm/variants.h"
 
 #include <fmt/format.h>
@@ -97,8 +97,8 @@ std::set<std::string> with_decode(std::set<std::string> names, std::span<const d
   return names;
 }
 
-/// The names between backticks in the tables of a README that begin with `prefix`, as patterns. TYPE, W and so on stand for what the
-/// text before the table says. [...] encloses an optional part.
+/// The names between backticks in the tables of a README that begin with `prefix`, as patterns. TYPE, W and so on stand
+/// for what the text before the table says. [...] encloses an optional part.
 std::vector<std::regex> patterns_in(const std::string& readme, const std::string& prefix) {
   std::ifstream file(std::string(FARWARP_SOURCE_DIR) + "/src/farwarp/ops/" + readme);
   EXPECT_TRUE(file.good()) << readme;

@@ -10,7 +10,8 @@
 
 namespace farwarp {
 
-/// kInvalidArgument unless `pointer` is a multiple of `alignment` bytes and not null; `name` is the caller's name for it.
+/// kInvalidArgument unless `pointer` is a multiple of `alignment` bytes and not null; `name` is the caller's name for
+/// it.
 Status check_pointer(const char* name, const void* pointer, int alignment);
 
 /// The enumerator's name, or the value as a number if it is no enumerator.

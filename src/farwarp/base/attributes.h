@@ -1,7 +1,8 @@
 // The four macros of farwarp, and the only place outside substrate/ where code asks which target it is compiled for.
 //
 //   FARWARP_DEVICE           marks a device function
-//   FARWARP_COLD             marks a device function that almost never runs and is used at many places: one copy, called
+//   FARWARP_COLD             marks a device function that almost never runs and is used at many places: one copy,
+//                            called
 //   FARWARP_KERNEL(name, Args, max_threads) { ... }
 //                            defines a kernel entry: extern "C", one trivially copyable argument block named `args`
 //   FARWARP_TARGET           the target's namespace, farwarp::FARWARP_TARGET
@@ -14,7 +15,8 @@
 #define FARWARP_TARGET on_cuda
 #define FARWARP_DEVICE __device__ __forceinline__
 #define FARWARP_COLD inline __device__ __noinline__
-// A kernel may be launched before its predecessor in the stream is complete (runtime/cuda_device.cc), so it first waits for that.
+// A kernel may be launched before its predecessor in the stream is complete (runtime/cuda_device.cc), so it first waits
+// for that.
 #define FARWARP_KERNEL(name, Args, max_threads)                                                          \
   static FARWARP_DEVICE void name##_body(const Args& args);                                              \
   extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args) { \
@@ -41,7 +43,8 @@
 #endif
 #define FARWARP_DEVICE inline
 #define FARWARP_COLD inline
-// An emulated kernel is an ordinary function and a record in the emulator's table of kernels (substrate/emu/registry.h).
+// An emulated kernel is an ordinary function and a record in the emulator's table of kernels
+// (substrate/emu/registry.h).
 #define FARWARP_KERNEL(name, Args, max_threads)                                       \
   static void name(const Args& args);                                                 \
   static const ::farwarp::emu::KernelRecord name##_record(                            \

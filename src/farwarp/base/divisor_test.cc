@@ -1,4 +1,5 @@
-// Divisor: every quotient of small numbers, and of dividends next to multiples of the divisor, where an error would show.
+// Divisor: every quotient of small numbers, and of dividends next to multiples of the divisor, where an error would
+// show.
 #include "farwarp/base/divisor.h"
 
 #include <gtest/gtest.h>

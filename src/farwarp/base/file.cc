@@ -40,7 +40,8 @@ class OpenFile {
   int fd_;
 };
 
-/// Asks what it is before it is opened, because opening a device may do something; and again after, because it may be another by then.
+/// Asks what it is before it is opened, because opening a device may do something; and again after, because it may be
+/// another by then.
 Result<OpenFile> open_regular(const std::filesystem::path& path, struct stat& found) {
   if (::stat(path.c_str(), &found) != 0) return no_file(errno);
   if (Status status = check_kind(found); !status.ok()) return status;

@@ -1,4 +1,5 @@
-// Files that a caller names. Each is a regular one, or an error says what it is; nothing here waits for another process.
+// Files that a caller names. Each is a regular one, or an error says what it is; nothing here waits for another
+// process.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The 8-bit floating-point format e4m3 in its two flavours: OCP (Hopper, gfx950) and FNUZ (gfx942). Four bits of exponent,
-// three of mantissa, no infinity. Kernels convert through substrate's convert.h, which uses the target's instructions and
-// gives the same bits.
+// The 8-bit floating-point format e4m3 in its two flavours: OCP (Hopper, gfx950) and FNUZ (gfx942). Four bits of
+// exponent, three of mantissa, no infinity. Kernels convert through substrate's convert.h, which uses the target's
+// instructions and gives the same bits.
 #pragma once
 
 #include <bit>

@@ -8,26 +8,28 @@ struct MatrixIndex {
   int column;
 };
 
-/// Element `i` (0 .. columns/2 - 1) of the sums of thread `thread` (0..127 of the warpgroup). PTX ISA, "Matrix fragments for
-/// wgmma.mma_async.m64nNk16", register fragment of D.
+/// Element `i` (0 .. columns/2 - 1) of the sums of thread `thread` (0..127 of the warpgroup). PTX ISA, "Matrix
+/// fragments for wgmma.mma_async.m64nNk16", register fragment of D.
 constexpr MatrixIndex wgmma_sum(int thread, int i) {
   const int warp = thread / 32, lane = thread % 32;
   return {16 * warp + lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2};
 }
 
-/// Element `i` (0..7) of the part of A that thread `thread` holds when A (64 x 16) is in registers, two elements a word. It is the fragment
-/// of 16 columns of sums: sums that are rounded in pairs are the A of the next product. PTX ISA, the same section, register fragment of A.
+/// Element `i` (0..7) of the part of A that thread `thread` holds when A (64 x 16) is in registers, two elements a
+/// word. It is the fragment of 16 columns of sums: sums that are rounded in pairs are the A of the next product. PTX
+/// ISA, the same section, register fragment of A.
 constexpr MatrixIndex wgmma_a(int thread, int i) { return wgmma_sum(thread, i); }
 
-/// Element `i` (0..7) of lane `lane`'s part of A (16 x 16) of mma(), and, with i < 4, of B whose rows are the result's columns. A lane has four
-/// consecutive elements of one row, then of the row that lies 8 below. PTX ISA, "Matrix Fragments for mma.m16n8k16", has other columns: a
-/// lane's second pair is of the other half of the 16. As A and B have the same order here, the sums are the same.
+/// Element `i` (0..7) of lane `lane`'s part of A (16 x 16) of mma(), and, with i < 4, of B whose rows are the result's
+/// columns. A lane has four consecutive elements of one row, then of the row that lies 8 below. PTX ISA, "Matrix
+/// Fragments for mma.m16n8k16", has other columns: a lane's second pair is of the other half of the 16. As A and B have
+/// the same order here, the sums are the same.
 constexpr MatrixIndex mma_operand(int lane, int i) { return {lane / 4 + 8 * (i / 4), 4 * (lane % 4) + i % 4}; }
 /// Element `i` (0..3) of lane `lane`'s sums (16 x 8).
 constexpr MatrixIndex mma_sum(int lane, int i) { return {lane / 4 + 8 * (i / 2), 2 * (lane % 4) + i % 2}; }
 
-/// Element `i` (0..3) of lane `lane`'s part of A, and likewise of B whose rows are the result's columns. AMD Instinct MI300 ISA
-/// (CDNA3), "V_MFMA_F32_16X16X16_F16", matrix layouts.
+/// Element `i` (0..3) of lane `lane`'s part of A, and likewise of B whose rows are the result's columns. AMD Instinct
+/// MI300 ISA (CDNA3), "V_MFMA_F32_16X16X16_F16", matrix layouts.
 constexpr MatrixIndex mfma_operand(int lane, int i) { return {lane % 16, 4 * (lane / 16) + i}; }
 /// Element `i` (0..3) of lane `lane`'s sums.
 constexpr MatrixIndex mfma_sum(int lane, int i) { return {4 * (lane / 16) + i, lane % 16}; }

@@ -23,7 +23,8 @@ TEST(Fragments, WgmmaSumsCoverTheTile) {
     }
     EXPECT_EQ(seen.size(), 64u * static_cast<unsigned>(columns));
   }
-  // PTX ISA: thread 0 holds (0,0) (0,1) (8,0) (8,1) (0,8) ...; thread 5 holds row 1, columns 2 and 3; thread 32 holds row 16.
+  // PTX ISA: thread 0 holds (0,0) (0,1) (8,0) (8,1) (0,8) ...; thread 5 holds row 1, columns 2 and 3; thread 32 holds
+  // row 16.
   EXPECT_EQ(wgmma_sum(0, 2).row, 8);
   EXPECT_EQ(wgmma_sum(0, 4).column, 8);
   EXPECT_EQ(wgmma_sum(5, 1).row, 1);

@@ -1,5 +1,5 @@
-// The 16-bit floating-point storage types, with portable conversions that round to nearest even. Kernels convert through
-// substrate's convert.h, which uses the target's instructions and gives the same bits.
+// The 16-bit floating-point storage types, with portable conversions that round to nearest even. Kernels convert
+// through substrate's convert.h, which uses the target's instructions and gives the same bits.
 #pragma once
 
 #include <bit>

@@ -8,7 +8,9 @@
 
 namespace farwarp {
 
-/// kInvalidArgument: "not valid JSON at line 3 (byte 7 of 12)", "nested deeper than 16 levels", or "key "a" is given twice in one object", of which nlohmann::json would silently take the last. Without the limit its recursive functions would run out of stack.
+/// kInvalidArgument: "not valid JSON at line 3 (byte 7 of 12)", "nested deeper than 16 levels", or "key "a" is given
+/// twice in one object", of which nlohmann::json would silently take the last. Without the limit its recursive
+/// functions would run out of stack.
 Result<nlohmann::json> parse_json(std::string_view text, int deepest = 16);
 
 /// `value` in one line of at most 60 characters or a little more.

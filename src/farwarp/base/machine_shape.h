@@ -1,5 +1,5 @@
-// The machine as plans see it. Plans never read target constants; they take these by value, so that a plan for any machine
-// can be computed and printed anywhere.
+// The machine as plans see it. Plans never read target constants; they take these by value, so that a plan for any
+// machine can be computed and printed anywhere.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ struct MachineShape {
   int xcds = 1;             ///< dies over which consecutive blocks are distributed in turn (AMD MI300X: 8)
 };
 
-/// AMD: 64 KB of shared memory minus the 128 bytes that block_any() uses, which include the alignment of the rest. kHip: the traits of
-/// gfx942; gfx950 differs in its e4m3, which is OCP's.
+/// AMD: 64 KB of shared memory minus the 128 bytes that block_any() uses, which include the alignment of the rest.
+/// kHip: the traits of gfx942; gfx950 differs in its e4m3, which is OCP's.
 constexpr TargetTraits traits_of(TargetKind target) {
   const bool sm90 = target == TargetKind::kCuda || target == TargetKind::kEmuSm90;
   return sm90 ? TargetTraits{32, true, 227 * 1024, 1024, Fp8Format::kOcp, MatrixUnit::kWgmma, 8}

@@ -8,7 +8,8 @@
 
 namespace farwarp {
 
-/// The bytes of one tensor: rows of `row_bytes` bytes that begin `pitch` bytes apart. Without rows or bytes it has no memory.
+/// The bytes of one tensor: rows of `row_bytes` bytes that begin `pitch` bytes apart. Without rows or bytes it has no
+/// memory.
 struct Extent {
   const char* name = "";  ///< the caller's
   const void* begin = nullptr;
@@ -20,8 +21,8 @@ struct Extent {
 /// Whether two tensors share a byte. Exact, so views that lie between each other's rows are apart.
 bool overlap(const Extent& a, const Extent& b);
 
-/// kInvalidArgument if a result shares a byte with an input or with another result. A kernel reads and writes in any order. Tensors of no memory, null
-/// ones too, are apart from all.
+/// kInvalidArgument if a result shares a byte with an input or with another result. A kernel reads and writes in any
+/// order. Tensors of no memory, null ones too, are apart from all.
 Status check_apart(std::initializer_list<Extent> inputs, std::initializer_list<Extent> results);
 
 }  // namespace farwarp

@@ -54,10 +54,9 @@ TEST(Overlap, SlicesOfOneMatrixAreApart) {
       v{"v", at(4096 + 768), 256, 100, 1024};
   EXPECT_TRUE(check_apart({q, k, v}, {{"out", at(4096 + 100 * 1024), 512 * 100}}).ok());
   EXPECT_TRUE(check_apart({k, v}, {q}).ok()) << "a result may lie between inputs";
-  EXPECT_EQ(
-      check_apart({q, k, v}, {{"out", at(4096 + 100 * 1024 - 256), 512 * 100}}).message(),
-      "out overlaps v: it begins 101376 bytes after the start of that tensor, which spans 101632 bytes; allowed: "
-      "memory that no other tensor of the call has");
+  EXPECT_EQ(check_apart({q, k, v}, {{"out", at(4096 + 100 * 1024 - 256), 512 * 100}}).message(),
+            "out overlaps v: it begins 101376 bytes after the start of that tensor, which spans 101632 bytes; allowed: "
+            "memory that no other tensor of the call has");
 }
 
 TEST(Overlap, ResultsAreApartFromEachOther) {

@@ -1,5 +1,5 @@
-// Typed device pointers. They have no operator*: device code accesses memory only through the loads, stores and copies of
-// substrate/, so that the emulator's memory model sees every access.
+// Typed device pointers. They have no operator*: device code accesses memory only through the loads, stores and copies
+// of substrate/, so that the emulator's memory model sees every access.
 #pragma once
 
 #include <cstddef>

@@ -11,17 +11,18 @@ namespace farwarp {
 
 enum class StatusCode : std::uint8_t {
   kOk = 0,
-  kInvalidArgument,  ///< the caller's parameter is outside what is allowed; the message names it, its value and the range
-  kUnavailable,      ///< the machine lacks something: a device, a driver, a library, a kernel for this target
-  kOutOfMemory,      ///< the device, the host or the symmetric heap has no room
-  kMismatch,         ///< ranks disagree: on a descriptor, on the order of collective calls, on a call's configuration
-  kMisuse,           ///< calls in an order the operator does not allow, or two calls in flight on one operator
-  kCapacity,         ///< more rows arrived than the receive buffer holds
-  kBadInput,         ///< a kernel found device data outside what is allowed (an expert index, a token count)
-  kDeadline,         ///< a wait passed its deadline; the ledger says which wait and which peer
-  kAborted,          ///< another rank raised the abort
-  kPeerLost,         ///< a rank died or cannot drain; the World is lost for good
-  kInternal,         ///< a broken invariant of farwarp, or an unexpected error of a driver
+  /// the caller's parameter is outside what is allowed; the message names it, its value and the range
+  kInvalidArgument,
+  kUnavailable,  ///< the machine lacks something: a device, a driver, a library, a kernel for this target
+  kOutOfMemory,  ///< the device, the host or the symmetric heap has no room
+  kMismatch,     ///< ranks disagree: on a descriptor, on the order of collective calls, on a call's configuration
+  kMisuse,       ///< calls in an order the operator does not allow, or two calls in flight on one operator
+  kCapacity,     ///< more rows arrived than the receive buffer holds
+  kBadInput,     ///< a kernel found device data outside what is allowed (an expert index, a token count)
+  kDeadline,     ///< a wait passed its deadline; the ledger says which wait and which peer
+  kAborted,      ///< another rank raised the abort
+  kPeerLost,     ///< a rank died or cannot drain; the World is lost for good
+  kInternal,     ///< a broken invariant of farwarp, or an unexpected error of a driver
 };
 
 std::string_view to_string(StatusCode code);

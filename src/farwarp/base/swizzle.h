@@ -1,5 +1,5 @@
-// The 128-byte swizzle: a layout of rows of 128 bytes in shared memory without bank conflicts, both for copies of rows and for matrix
-// units' reads of columns. PTX ISA, "Swizzling Modes".
+// The 128-byte swizzle: a layout of rows of 128 bytes in shared memory without bank conflicts, both for copies of rows
+// and for matrix units' reads of columns. PTX ISA, "Swizzling Modes".
 #pragma once
 
 namespace farwarp {

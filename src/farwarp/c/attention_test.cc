@@ -22,7 +22,8 @@ std::vector<std::uint16_t> some_numbers(int count, int seed) {
   return numbers;
 }
 
-/// Attention of one query to keys whose rows of one head begin at `keys` (k and v alike); without a sink it is minus infinity.
+/// Attention of one query to keys whose rows of one head begin at `keys` (k and v alike); without a sink it is minus
+/// infinity.
 struct Expected {
   std::vector<double> out = std::vector<double>(kDim, 0.0);
   double lse = 0;

@@ -45,8 +45,8 @@ TEST(CHeader, DeclaresWhatTheLibraryExports) {
   EXPECT_EQ(declared, exported());
 }
 
-/// A struct that begins with its size. `offset` is where `last`, the last field of version 2, is on machines with 64-bit pointers, `expected` where it
-/// must stay: later fields follow it.
+/// A struct that begins with its size. `offset` is where `last`, the last field of version 2, is on machines with
+/// 64-bit pointers, `expected` where it must stay: later fields follow it.
 struct Sized {
   const char* name;
   std::size_t bytes, offset, expected;

@@ -93,7 +93,8 @@ void* read_rows(const farwarp_moe& moe, Tensors& tensors, const char* name, cons
   return tensors.read(name, tensor, type, {plan.recv_rows, hidden});
 }
 
-/// Whether it is [a, c, b] of which each [c, b] lies column by column: a contiguous [a, b, c] with its last dimensions exchanged.
+/// Whether it is [a, c, b] of which each [c, b] lies column by column: a contiguous [a, b, c] with its last dimensions
+/// exchanged.
 bool is_transposed(const DLTensor* tensor, DLDataType type, std::int64_t a, std::int64_t b, std::int64_t c) {
   if (tensor == nullptr || tensor->ndim != 3 || tensor->shape == nullptr || tensor->strides == nullptr ||
       !same(tensor->dtype, type))

@@ -23,7 +23,8 @@ struct Fp8 {
     EXPECT_EQ(farwarp_moe_create(rank.world, &desc, &moe), FARWARP_OK) << farwarp_message();
     room = farwarp_moe_recv_rows(moe) / kExperts;
     std::vector<std::uint16_t> values(kTokens * kHidden);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = bf16(static_cast<float>(1 + i * 7 % 31) * (1 + i / 128 % 5));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = bf16(static_cast<float>(1 + i * 7 % 31) * (1 + i / 128 % 5));
     x = rank.tensor(kBf16, {kTokens, kHidden}, values);
     indices = rank.tensor(kInt32, {kTokens, kTopK}, std::vector<std::int32_t>{0, 1, 1, -1, 0, 1});
     weights = rank.tensor(kFloat32, {kTokens, kTopK}, std::vector<float>(kTokens * kTopK, 1));
@@ -34,7 +35,8 @@ struct Fp8 {
   ~Fp8() { EXPECT_EQ(farwarp_moe_close(moe), FARWARP_OK) << farwarp_message(); }
 
   farwarp_code dispatch(DLTensor* recv_x, DLTensor* scales) {
-    const farwarp_code code = farwarp_moe_dispatch(moe, x, indices, weights, recv_x, counts, offsets, nullptr, scales, rank.stream);
+    const farwarp_code code =
+        farwarp_moe_dispatch(moe, x, indices, weights, recv_x, counts, offsets, nullptr, scales, rank.stream);
     if (code != FARWARP_OK) return code;
     return farwarp_moe_combine(moe, rank.empty(kBf16, {kExperts * room, kHidden}), out, rank.stream);
   }
@@ -72,8 +74,10 @@ TEST(CMoeFp8, RowsAreBytesOrTheDevicesE4m3) {
     ASSERT_EQ(fp8.dispatch(numbers, scales), FARWARP_OK) << farwarp_message();
     EXPECT_EQ(fp8.valid(bytes), fp8.valid(numbers));
     EXPECT_NE(fp8.valid(bytes), std::vector<std::uint8_t>(5 * kHidden, fp8.valid(bytes)[0]));
-    EXPECT_EQ(refused(fp8.dispatch(fp8.rows(kE4m3Fnuz), scales)), "recv_x is of float8_e4m3fnuz; allowed: uint8, float8_e4m3fn");
-    EXPECT_EQ(refused(fp8.dispatch(fp8.rows({kDLInt, 8, 1}), scales)), "recv_x is of int8; allowed: uint8, float8_e4m3fn");
+    EXPECT_EQ(refused(fp8.dispatch(fp8.rows(kE4m3Fnuz), scales)),
+              "recv_x is of float8_e4m3fnuz; allowed: uint8, float8_e4m3fn");
+    EXPECT_EQ(refused(fp8.dispatch(fp8.rows({kDLInt, 8, 1}), scales)),
+              "recv_x is of int8; allowed: uint8, float8_e4m3fn");
   });
 }
 
@@ -98,11 +102,14 @@ TEST(CMoeFp8, ScalesAreColumnsInTwoForms) {
         DLTensor* const made = exponents ? rank.empty(kUint8, {kExperts, kGroups / 4, fp8.room, 4})
                                          : rank.empty(kFloat32, {kExperts, kGroups, fp8.room});
         const auto bytes = static_cast<std::size_t>(kExperts * kGroups * fp8.room) * (exponents ? 1 : 4);
-        EXPECT_EQ(farwarp_copy_in(rank.world, made->data, std::vector<std::uint8_t>(bytes, 0xee).data(), bytes, rank.stream), FARWARP_OK);
+        EXPECT_EQ(
+            farwarp_copy_in(rank.world, made->data, std::vector<std::uint8_t>(bytes, 0xee).data(), bytes, rank.stream),
+            FARWARP_OK);
         return made;
       };
       const auto bits = [&](const DLTensor* of) {
-        return rank.numbers<std::uint8_t>(of, static_cast<std::size_t>(kExperts * kGroups * fp8.room) * (exponents ? 1 : 4));
+        return rank.numbers<std::uint8_t>(
+            of, static_cast<std::size_t>(kExperts * kGroups * fp8.room) * (exponents ? 1 : 4));
       };
       const DLDataType type = exponents ? kInt32 : kFloat32;
       DLTensor *const plain = make(), *const columns = make(), *const recv_x = fp8.rows(kUint8);

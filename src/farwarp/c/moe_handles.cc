@@ -29,7 +29,8 @@ MoeReceived read_received(const farwarp_moe& moe, Tensors& tensors, const DLTens
   return received;
 }
 
-/// What combine and return_row_weights are given: `rows` names the tensor that tells how many rows there are, with kRows.
+/// What combine and return_row_weights are given: `rows` names the tensor that tells how many rows there are, with
+/// kRows.
 struct Kept {
   MoeHandle handle;
   const float* weights;

@@ -6,7 +6,8 @@ namespace {
 
 constexpr int kRanks = 2, kMost = 8, kHidden = 128, kExperts = 4, kTopK = 2, kLocal = kExperts / kRanks;
 
-/// One rank's operator and tensors. Entries choose experts (token + slot + rank) % 4; weights are powers of two, so that sums are exact.
+/// One rank's operator and tensors. Entries choose experts (token + slot + rank) % 4; weights are powers of two, so
+/// that sums are exact.
 struct Moe {
   Moe(Rank& of_rank, int of_number, std::int32_t mode = FARWARP_MOE_AUTO, bool batched = false)
       : rank(of_rank), number(of_number) {

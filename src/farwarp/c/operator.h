@@ -14,8 +14,8 @@ struct Operator {
   Desc desc;
 };
 
-/// Collective. read() gives the operator's descriptor, make(world, descriptor) the operator. If this rank's descriptor is wrong, all ranks fail, and
-/// none waits.
+/// Collective. read() gives the operator's descriptor, make(world, descriptor) the operator. If this rank's descriptor
+/// is wrong, all ranks fail, and none waits.
 template <class Handle, class Read, class Make>
 farwarp_code create(farwarp_world* world, Handle** handle, const Read& read, const Make& make) {
   return guarded([&]() -> Status {

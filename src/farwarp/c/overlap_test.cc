@@ -28,7 +28,8 @@ bool names(const std::string& message, const std::string& name) {
   return false;
 }
 
-/// Lays each result over the begin, and over the end, of each other tensor: refused with both names. As they are, they are taken.
+/// Lays each result over the begin, and over the end, of each other tensor: refused with both names. As they are, they
+/// are taken.
 void expect_apart(const Tensors& inputs, const Tensors& results, const std::function<farwarp_code()>& call) {
   Tensors all = inputs;
   all.insert(all.end(), results.begin(), results.end());

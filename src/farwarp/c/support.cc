@@ -101,9 +101,7 @@ Status check_place(const char* name, const DLTensor& tensor, const Device& devic
   return {};
 }
 
-DLDataType fp8_type(const Device& device) {
-  return device.shape().traits.fp8 == Fp8Format::kOcp ? kFp8 : kFp8Fnuz;
-}
+DLDataType fp8_type(const Device& device) { return device.shape().traits.fp8 == Fp8Format::kOcp ? kFp8 : kFp8Fnuz; }
 
 Status check_contiguous(const char* name, const DLTensor& tensor) {
   if (tensor.strides == nullptr) return {};

@@ -95,7 +95,8 @@ Result<DType> read_dtype(const char* name, DLDataType type, std::initializer_lis
 DLDataType type_of(DType dtype);
 bool same(DLDataType a, DLDataType b);
 inline constexpr DLDataType kBytes = {kDLUInt, 8, 1};
-/// For Tensors: e4m3 in the device's format, as kBytes or as DLPack 1.1's type of that format (codes 10 and 11; this DLPack may be older).
+/// For Tensors: e4m3 in the device's format, as kBytes or as DLPack 1.1's type of that format (codes 10 and 11; this
+/// DLPack may be older).
 inline constexpr DLDataType kFp8 = {10, 8, 1};
 inline constexpr DLDataType kFp8Fnuz = {11, 8, 1};
 

@@ -1,5 +1,5 @@
-// A Case is one operator with one set of parameters, as the command line and suites see it. The harness knows nothing else
-// about operators. Each operator registers a factory from its case.cc.
+// A Case is one operator with one set of parameters, as the command line and suites see it. The harness knows nothing
+// else about operators. Each operator registers a factory from its case.cc.
 #pragma once
 
 #include <chrono>
@@ -55,17 +55,18 @@ struct CheckOutcome {
   double tile_share = 0;  ///< the same for a tile
 };
 
-/// The outcome of a check. The detail begins with `where` ("rank 3"). `difference` is an error that the verdict does not include, or
-/// empty; it takes precedence in the detail.
+/// The outcome of a check. The detail begins with `where` ("rank 3"). `difference` is an error that the verdict does
+/// not include, or empty; it takes precedence in the detail.
 CheckOutcome judge(const std::string& where, const Status& status, const Verdict& verdict,
                    const std::string& difference);
 
-/// Collective: whether `mine` is true on every rank. Waits up to 10 minutes for a rank that is alive, because it may still prepare or
-/// verify full-size data. Waits less for a silent rank: see Bootstrap::set_longest_silence.
+/// Collective: whether `mine` is true on every rank. Waits up to 10 minutes for a rank that is alive, because it may
+/// still prepare or verify full-size data. Waits less for a silent rank: see Bootstrap::set_longest_silence.
 Result<bool> true_on_all(Bootstrap& bootstrap, bool mine);
 
-/// Applies `fault` to rank `rank` before its first call. kDelay enqueues a delay on `stream`. kKill kills the process; if all ranks share
-/// one process, it waits for the stream and returns kAborted. Does nothing for faults of other ranks and for those that operators inject.
+/// Applies `fault` to rank `rank` before its first call. kDelay enqueues a delay on `stream`. kKill kills the process;
+/// if all ranks share one process, it waits for the stream and returns kAborted. Does nothing for faults of other ranks
+/// and for those that operators inject.
 Status apply_fault(const Fault& fault, int rank, const Bootstrap& bootstrap, Device& device, Stream stream);
 
 struct BenchOptions {
@@ -103,8 +104,8 @@ class Case {
   virtual std::string describe() const = 0;
   /// Runs as one rank: called on every rank of `bootstrap`. Collective. Every rank returns its own outcome.
   virtual CheckOutcome check(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options) = 0;
-  /// Times the operator on real inputs and verifies the outputs of the timed calls. Collective, as check() is. All ranks
-  /// return the same measurements. kUnavailable if the Case has no bench.
+  /// Times the operator on real inputs and verifies the outputs of the timed calls. Collective, as check() is. All
+  /// ranks return the same measurements. kUnavailable if the Case has no bench.
   virtual BenchOutcome bench(std::shared_ptr<Bootstrap> bootstrap, const RunOptions& options,
                              const BenchOptions& bench_options);
 };
@@ -117,9 +118,11 @@ struct OperatorInfo {
   std::function<Result<std::unique_ptr<Case>>(const Params&)> make;
   /// The faults that its Case injects when RunOptions::fault asks for them. Any other fault is an error of usage.
   std::vector<Fault::Kind> faults = {};
-  /// Makes a suite's shape smaller for the emulator, where the full shape would take hours. Null: the emulator runs the full shape.
+  /// Makes a suite's shape smaller for the emulator, where the full shape would take hours. Null: the emulator runs the
+  /// full shape.
   std::function<Params(const Params&, int ranks)> scaled_down = nullptr;
-  /// The cases of a check that is given neither a suite nor settings: together all that the operator computes. Empty: one, with the defaults.
+  /// The cases of a check that is given neither a suite nor settings: together all that the operator computes. Empty:
+  /// one, with the defaults.
   std::vector<Params> plain = {};
 };
 

@@ -136,10 +136,12 @@ Comparison::Worst Comparison::worst_scale() const {
   for (const auto& [place, tile] : tiles_) {
     const double share = tile.scale_share();
     if (!(share > worst.share)) continue;
-    worst = {share, fmt::format("call {}: y[{}..., {}...], {} elements, have {:.6f} times their right size, on average: {:.4g} times "
-                                "the difference that is allowed",
-                                call_, place.first * tile_rows_, place.second * tile_columns_, tile.elements,
-                                1 + tile.projected / tile.value_squares, share)};
+    worst = {share,
+             fmt::format(
+                 "call {}: y[{}..., {}...], {} elements, have {:.6f} times their right size, on average: {:.4g} times "
+                 "the difference that is allowed",
+                 call_, place.first * tile_rows_, place.second * tile_columns_, tile.elements,
+                 1 + tile.projected / tile.value_squares, share)};
   }
   return worst;
 }

@@ -176,7 +176,8 @@ TEST(Compare, ResultsThatAreTooLargeOnAverageFail) {
       ASSERT_FALSE(wrong.pass);
     }
   }
-  EXPECT_NE(rows_times(1.0015, 1).verdict().detail.find("have 1.001"), std::string::npos) << rows_times(1.0015, 1).verdict().detail;
+  EXPECT_NE(rows_times(1.0015, 1).verdict().detail.find("have 1.001"), std::string::npos)
+      << rows_times(1.0015, 1).verdict().detail;
 }
 
 }  // namespace

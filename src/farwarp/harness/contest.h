@@ -19,8 +19,9 @@ struct Contender {
   bool is_graph = false;  ///< `step` launches the set's graph, which must have run before it is launched again
 };
 
-/// Each sample uses the next set of inputs and outputs. `use(set)` selects the set. `prepare(ours)` poisons its output (ours or the
-/// baseline's) and is not timed. All members are collective. Times are in microseconds, of the slowest rank.
+/// Each sample uses the next set of inputs and outputs. `use(set)` selects the set. `prepare(ours)` poisons its output
+/// (ours or the baseline's) and is not timed. All members are collective. Times are in microseconds, of the slowest
+/// rank.
 class Contest {
  public:
   Contest(World& world, Stream stream, DeviceTimer& timer, int samples, int sets, std::function<void(int)> use,

@@ -6,8 +6,8 @@
 
 namespace farwarp::harness {
 
-/// Collective, on the timer's stream. `enqueue` enqueues the product. Times it with each algorithm, because the order of the heuristic
-/// is a guess, and chooses the fastest. This also loads the kernels of all algorithms.
+/// Collective, on the timer's stream. `enqueue` enqueues the product. Times it with each algorithm, because the order
+/// of the heuristic is a guess, and chooses the fastest. This also loads the kernels of all algorithms.
 Status choose_fastest(CublasProduct& product, DeviceTimer& timer, const Work& enqueue);
 
 }  // namespace farwarp::harness

@@ -1,4 +1,5 @@
-// Reads memory that is larger than the L2, so that what the L2 held before is evicted and what was dirty is written back.
+// Reads memory that is larger than the L2, so that what the L2 held before is evicted and what was dirty is written
+// back.
 #include "farwarp/harness/flush_args.h"
 #include "farwarp/substrate/device.h"
 

@@ -1,5 +1,5 @@
-// Seeded inputs. Every value is a pure function of (seed, stream, index), so any rank can compute any rank's data, in any
-// order, without sending it.
+// Seeded inputs. Every value is a pure function of (seed, stream, index), so any rank can compute any rank's data, in
+// any order, without sending it.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace farwarp::harness {
 
-/// The kind of numbers that a check gives its operator. With exact inputs every element must be exact; for other inputs a model of
-/// rounding (rounding.h) gives the bounds.
+/// The kind of numbers that a check gives its operator. With exact inputs every element must be exact; for other inputs
+/// a model of rounding (rounding.h) gives the bounds.
 enum class InputKind : std::uint8_t {
   kAuto,     ///< kExact in calls 0, 2, ..., the operator's own random kind in calls 1, 3, ...
   kExact,    ///< small integers, so few of them not zero that the dtype holds all sums (integers or halves) exactly

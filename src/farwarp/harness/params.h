@@ -13,7 +13,8 @@
 
 namespace farwarp::harness {
 
-/// A decimal integer in [low, high]; nothing may follow it. The error message begins with `what`: "parameter hidden_dim".
+/// A decimal integer in [low, high]; nothing may follow it. The error message begins with `what`: "parameter
+/// hidden_dim".
 Result<std::int64_t> parse_integer(std::string_view what, std::string_view text, std::int64_t low, std::int64_t high);
 
 /// The same for a decimal number.
@@ -31,7 +32,8 @@ std::string forms_of(std::span<const Fault::Kind> kinds);
 /// kInvalidArgument if the operator does not inject such a fault; the message names those that it injects.
 Status check_fault(const OperatorInfo& op, const Fault& fault);
 
-/// `text`, from a file or a user, made fit for a one-line message: control characters become '?', and it is cut off after 1000 bytes.
+/// `text`, from a file or a user, made fit for a one-line message: control characters become '?', and it is cut off
+/// after 1000 bytes.
 std::string one_line(std::string_view text);
 
 /// "a", "a, b", "a, b, c": adds `item` to `list`, after `separator` unless it is the first.
@@ -48,8 +50,8 @@ struct Choice {
 /// "bf16|fp16".
 inline constexpr Choice<DType> kSixteenBitTypes[] = {{"bf16", DType::kBf16}, {"fp16", DType::kF16}};
 
-/// Reads the parameters that `infos` declare, defaults included. A read that fails returns the lowest or first allowed value. The first
-/// error is kept, so that a Case reads all parameters and then calls status() once.
+/// Reads the parameters that `infos` declare, defaults included. A read that fails returns the lowest or first allowed
+/// value. The first error is kept, so that a Case reads all parameters and then calls status() once.
 class ParamReader {
  public:
   ParamReader(const Params& params, std::span<const ParamInfo> infos);

@@ -10,7 +10,8 @@
 
 namespace farwarp::harness {
 
-/// `Run(config, bootstrap, options)` is the operator's RankRun, with open(), all_calls(), close(status) and bench(options).
+/// `Run(config, bootstrap, options)` is the operator's RankRun, with open(), all_calls(), close(status) and
+/// bench(options).
 template <class Run, class Config>
 class RankCase : public Case {
  public:

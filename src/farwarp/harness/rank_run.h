@@ -21,10 +21,12 @@ struct Findings {
   std::string difference = {};  ///< the first element that is not written, not exact, or otherwise wrong by itself
 };
 
-/// One rank's World, stream and findings. The run of an operator derives from it and adds the operator, the buffers and the oracle.
+/// One rank's World, stream and findings. The run of an operator derives from it and adds the operator, the buffers and
+/// the oracle.
 class RankRun {
  public:
-  /// This rank's outcome. If it failed, and the World was recovered from a fault, the detail says whether the next call was right.
+  /// This rank's outcome. If it failed, and the World was recovered from a fault, the detail says whether the next call
+  /// was right.
   CheckOutcome outcome(const Status& status) const;
 
  protected:
@@ -43,15 +45,17 @@ class RankRun {
   Status agree(const Status& mine);
   /// Captures what `enqueue` does in `graph`, unless there is one.
   Status capture_once(std::unique_ptr<Graph>& graph, const Work& enqueue);
-  /// Enqueues the calls of burst number `number` without a wait in between, each after a random delay of this rank, up to `longest_us`
-  /// microseconds. Then waits for all.
+  /// Enqueues the calls of burst number `number` without a wait in between, each after a random delay of this rank, up
+  /// to `longest_us` microseconds. Then waits for all.
   Status make_burst(int number, int calls, int longest_us, const Work& enqueue_call);
-  /// Makes the calls 0 to max(least, RunOptions::calls) - 1 by `call_once(number)`, until one fails, then recover_from_fault().
+  /// Makes the calls 0 to max(least, RunOptions::calls) - 1 by `call_once(number)`, until one fails, then
+  /// recover_from_fault().
   Status make_calls(int least, const std::function<Status(int)>& call_once);
-  /// Collective, after the calls. If a rank failed by a fault that a World survives (any but kKill), recovers and makes one more call.
-  /// It still returns the failure.
+  /// Collective, after the calls. If a rank failed by a fault that a World survives (any but kKill), recovers and makes
+  /// one more call. It still returns the failure.
   Status recover_from_fault(const Status& status, const Work& call_again);
-  /// Collective, at the end. Closes the operator if no rank failed. If one did, peers may still use the operator's memory.
+  /// Collective, at the end. Closes the operator if no rank failed. If one did, peers may still use the operator's
+  /// memory.
   Status close_operator(const Status& status, const Work& close);
 
   std::shared_ptr<Bootstrap> bootstrap_;

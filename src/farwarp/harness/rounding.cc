@@ -52,7 +52,8 @@ double ExpectedElement::largest_error(DType dtype) const {
 
 double ExpectedElement::mean_square_error(DType dtype) const {
   const double last = half_ulp(dtype, value);
-  // h^2 / 3, except for a sum of rounded numbers: if two numbers of one binade have a sum in the next binade, it is exact or a tie.
+  // h^2 / 3, except for a sum of rounded numbers: if two numbers of one binade have a sum in the next binade, it is
+  // exact or a tie.
   return last * last / (rounded > 0 ? 2 : 3) + rounded_squares / 3 + accumulated * accumulated;
 }
 

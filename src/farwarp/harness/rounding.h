@@ -1,8 +1,8 @@
 // A model of rounding: how far a right result may be from the exact one.
 //
-// Kernels multiply 16-bit numbers, add the products in fp32 and round sums to 16 bits. They round once for the result and, if ranks add
-// their sums, once more for each sum that crosses a link. Rounding to nearest makes an error of at most h, half the distance between
-// neighbouring numbers.
+// Kernels multiply 16-bit numbers, add the products in fp32 and round sums to 16 bits. They round once for the result
+// and, if ranks add their sums, once more for each sum that crosses a link. Rounding to nearest makes an error of at
+// most h, half the distance between neighbouring numbers.
 #pragma once
 
 #include <span>
@@ -11,8 +11,8 @@
 
 namespace farwarp::harness {
 
-/// Half the distance between the neighbouring numbers of `dtype` (kF16, kBf16 or kF32) at |value|. At a power of two, the distance to
-/// the next larger number counts.
+/// Half the distance between the neighbouring numbers of `dtype` (kF16, kBf16 or kF32) at |value|. At a power of two,
+/// the distance to the next larger number counts.
 double half_ulp(DType dtype, double value);
 
 /// One rank's sum of products for one element, before any rounding.
@@ -21,9 +21,10 @@ struct PartialSum {
   double squares = 0;  ///< sum of the squared products
 };
 
-/// The largest error of fp32 accumulation of `terms` products: 2^-22 * (terms / 16) * (|value| / 2 + 2 * sqrt(squares)).
-/// A matrix unit adds 16 products at a time and truncates. |value| / 2 is the average of the running sum, sqrt(squares) its
-/// deviation. `farwarp check gemm --set residue=centred` shows which share of this bound a device uses.
+/// The largest error of fp32 accumulation of `terms` products: 2^-22 * (terms / 16) * (|value| / 2 + 2 *
+/// sqrt(squares)). A matrix unit adds 16 products at a time and truncates. |value| / 2 is the average of the running
+/// sum, sqrt(squares) its deviation. `farwarp check gemm --set residue=centred` shows which share of this bound a
+/// device uses.
 double accumulation_error(const PartialSum& sum, int terms);
 
 /// Which sums a path rounds to the dtype, besides the result.
@@ -51,8 +52,9 @@ struct ExpectedElement {
   double mean_square_error(DType dtype) const;
 };
 
-/// The largest error, and three times the mean square error, of a sum of products of exact numbers and probabilities rounded to `dtype` relative to
-/// any maximum. `halves`: of a product the probability times half the distance of numbers just above 1, times the exact number.
+/// The largest error, and three times the mean square error, of a sum of products of exact numbers and probabilities
+/// rounded to `dtype` relative to any maximum. `halves`: of a product the probability times half the distance of
+/// numbers just above 1, times the exact number.
 struct WeightedErrors {
   double halves = 0, squares = 0, fourths = 0;  ///< sums of them, of their squares and fourth powers
   void add(double half) {
@@ -62,8 +64,9 @@ struct WeightedErrors {
   }
   /// Many roundings are not all alike: eight deviations of numbers evenly spread.
   double largest() const;
-  /// A rounding is evenly spread up to half / m, with m from 1 to 2 as likely on a logarithmic scale: its square is 0.180 half^2 on average, with a
-  /// deviation of 0.187 half^2. All columns of a row share the roundings, so five deviations are added, of `rows` such rows whose errors are added up.
+  /// A rounding is evenly spread up to half / m, with m from 1 to 2 as likely on a logarithmic scale: its square is
+  /// 0.180 half^2 on average, with a deviation of 0.187 half^2. All columns of a row share the roundings, so five
+  /// deviations are added, of `rows` such rows whose errors are added up.
   double mean_square(int rows = 1) const;
 };
 

@@ -15,8 +15,8 @@ namespace {
 
 using nlohmann::json;
 
-// Ranks prepare and verify on the host at different speeds, so this is far longer than any wait of a kernel. A rank that is not
-// alive is reported sooner (Bootstrap::set_longest_silence).
+// Ranks prepare and verify on the host at different speeds, so this is far longer than any wait of a kernel. A rank
+// that is not alive is reported sooner (Bootstrap::set_longest_silence).
 constexpr std::chrono::minutes kHostPatience{10};
 
 CheckOutcome failure(Status status) {
@@ -63,7 +63,8 @@ void fail_if_fault_did_not_fire(const Fault& fault, CheckOutcome& outcome) {
   outcome.detail = fmt::format("--fault {} never fired: every rank's results are right", to_string(fault));
 }
 
-// Runs the check or the bench as this rank. Returns the merged outcome of all ranks, or this rank's if the others do not answer.
+// Runs the check or the bench as this rank. Returns the merged outcome of all ranks, or this rank's if the others do
+// not answer.
 CheckOutcome run_as_rank(Case& checked, const std::shared_ptr<Bootstrap>& bootstrap, const CaseRequest& request,
                          BenchOutcome& bench, bool& group_lost) {
   bootstrap->set_longest_silence(request.options.deadline);

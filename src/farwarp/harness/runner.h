@@ -22,7 +22,8 @@ struct CaseRequest {
   Params params;
   bool scaled = false;  ///< `params` are the suite's, scaled down for the emulator
   RunOptions options;
-  /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same inputs.
+  /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same
+  /// inputs.
   int schedules = 1;
   std::optional<double> speed_of_light_us;
   std::optional<BenchOptions> bench;  ///< time it instead of checking it
@@ -43,19 +44,20 @@ struct CaseResult {
 /// What `farwarp check OP` runs if nothing else is said. `settings` (from --set) make it one case.
 std::vector<CaseRequest> plain_requests(const OperatorInfo& op, const Params& settings = {});
 
-/// Scales down the shape of a suite's case for an emulated target, if the operator has OperatorInfo::scaled_down. Parameters in `settings` (from
-/// --set) keep their values.
+/// Scales down the shape of a suite's case for an emulated target, if the operator has OperatorInfo::scaled_down.
+/// Parameters in `settings` (from --set) keep their values.
 void scale_down(CaseRequest& request, const Params& settings);
 
 /// Called before each schedule, with its number from 0.
 using Progress = std::function<void(int schedule)>;
 
-/// `group`: this process's place in a launched group; nullptr: all ranks are threads of this process. Every rank returns the merged
-/// outcome of all ranks. Stops at the first schedule that fails and names its seed, so that it can be run again.
+/// `group`: this process's place in a launched group; nullptr: all ranks are threads of this process. Every rank
+/// returns the merged outcome of all ranks. Stops at the first schedule that fails and names its seed, so that it can
+/// be run again.
 CaseResult run_case(const CaseRequest& request, const std::shared_ptr<Bootstrap>& group, const Progress& progress);
 
-/// One outcome for several: the largest errors, and the failure that says most about the cause (kDeadline on one rank says more
-/// than kAborted on another).
+/// One outcome for several: the largest errors, and the failure that says most about the cause (kDeadline on one rank
+/// says more than kAborted on another).
 CheckOutcome merge_outcomes(std::span<const CheckOutcome> outcomes);
 
 /// 0 all passed, 1 a check failed, 2 bad input, 3 the machine lacks something, 4 timeout or abort.

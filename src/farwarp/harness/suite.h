@@ -32,8 +32,8 @@ struct Suite {
   std::vector<SuiteEntry> entries;
 };
 
-/// `file` is the name of the suite in errors. Entries of registered operators are checked by these operators, other entries only in
-/// form. The message of kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
+/// `file` is the name of the suite in errors. Entries of registered operators are checked by these operators, other
+/// entries only in form. The message of kInvalidArgument is one line: file, op, entry, key, value, what is allowed.
 Result<Suite> parse_suite(std::string_view text, std::string_view file);
 
 /// A file of suites/, as it was when the program was built. The build generates built_in_suites().
@@ -42,8 +42,8 @@ struct BuiltInSuite {
 };
 std::span<const BuiltInSuite> built_in_suites();
 
-/// Loads the file `name` if that has a slash or ends in .json; else name.json in the folder $FARWARP_SUITES if it exists there; else the
-/// built-in suite of that name.
+/// Loads the file `name` if that has a slash or ends in .json; else name.json in the folder $FARWARP_SUITES if it
+/// exists there; else the built-in suite of that name.
 Result<Suite> load_suite(std::string_view name);
 
 }  // namespace farwarp::harness

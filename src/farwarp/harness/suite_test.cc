@@ -43,10 +43,10 @@ std::string error_of(const std::string& text) {
 
 TEST(Suite, ReadsEntries) {
   ASSERT_TRUE(kRegistered);
-  const auto suite = parse_suite(
-      suite_with(
-          R"({"hidden": 16, "fast": true, "seed": 9}, {"hidden": 32, "fast": false, "seed": 9, "speed_of_light_us_mi300x": 6.5})"),
-      "t");
+  const auto suite =
+      parse_suite(suite_with(R"({"hidden": 16, "fast": true, "seed": 9}, )"
+                             R"({"hidden": 32, "fast": false, "seed": 9, "speed_of_light_us_mi300x": 6.5})"),
+                  "t");
   ASSERT_TRUE(suite.ok()) << suite.status().message();
   ASSERT_EQ(suite->entries.size(), 2u);
   EXPECT_EQ(suite->entries[0].params, (Params{{"dtype", "fp16"}, {"hidden", "16"}, {"fast", "1"}}));

@@ -18,8 +18,9 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 constexpr std::size_t kFlushBytesEmulated = 4096;  // the emulator has no caches
 constexpr std::uint64_t kLongestHoldNs = 200'000'000;
-// NVLinks that were idle for some milliseconds take about 190 us to reach full speed again (see MEASURED.md). Barriers do not wake them,
-// traffic does. The links of a service are never idle, so each sample begins with about 300 us of traffic.
+// NVLinks that were idle for some milliseconds take about 190 us to reach full speed again (see MEASURED.md). Barriers
+// do not wake them, traffic does. The links of a service are never idle, so each sample begins with about 300 us of
+// traffic.
 constexpr std::size_t kWakingBytes = 256 << 10;
 constexpr int kWakingFills = 100;
 // Ranks prepare on the host at different speeds.
@@ -78,7 +79,8 @@ Status DeviceTimer::enqueue(const Work& prepare, const Work& work, bool cold) {
 Status DeviceTimer::flush_l2() {
   Device& device = world_->device();
   if (Status status = device.fill(flush_.get(), 0, flush_.bytes(), stream_); !status.ok()) return status;
-  // After the fill alone, the L2 would be full of dirty lines, and the work would be slowed down by their way to memory.
+  // After the fill alone, the L2 would be full of dirty lines, and the work would be slowed down by their way to
+  // memory.
   const FlushArgs args{flush_.as<Vec16>(), static_cast<std::int64_t>(flush_.bytes() / sizeof(Vec16))};
   return launch(device, flushing_, {2 * device.shape().multiprocessors, kFlushThreads, 0}, args, stream_);
 }

@@ -2,9 +2,9 @@
 //
 //   stream of each rank:  held | prepare | flush L2 | wake links | barrier of all ranks | start | WORK | end
 //
-// The host enqueues everything while the stream is held, and then reads its own clock. If the hold may have ended before the
-// last call was enqueued, the sample is discarded and taken again with a longer hold. So no sample contains a gap that the host
-// caused. Reported times are those of the slowest rank in each sample.
+// The host enqueues everything while the stream is held, and then reads its own clock. If the hold may have ended
+// before the last call was enqueued, the sample is discarded and taken again with a longer hold. So no sample contains
+// a gap that the host caused. Reported times are those of the slowest rank in each sample.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +38,11 @@ class DeviceTimer {
   /// Collective; the stream must be idle.
   Status close();
 
-  /// Collective. One sample of this rank, in microseconds. `prepare` and `work` enqueue on the stream; `prepare` is not timed.
-  /// `cold`: the L2 holds nothing of use and nothing dirty. If the host of any rank was late, both run again, so `prepare` must restore the state that
-  /// `work` starts from. kDeadline if the host is late even with the longest hold.
+  /// Collective. One sample of this rank, in microseconds. `prepare` and `work` enqueue on the stream; `prepare` is not
+  /// timed.
+  /// `cold`: the L2 holds nothing of use and nothing dirty. If the host of any rank was late, both run again, so
+  /// `prepare` must restore the state that `work` starts from. kDeadline if the host is late even with the longest
+  /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
   /// Collective. For each sample, the time of the slowest rank.

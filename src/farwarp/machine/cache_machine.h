@@ -42,9 +42,9 @@ struct CacheMachine {
 /// mi300x, mi350x, h200.
 std::span<const CacheMachine> cache_machine_presets();
 
-/// A preset's name, or the path of a JSON file (a name with '/' or that ends with ".json"). The file has the fields of CacheMachine;
-/// l2 and memory_side are objects. Fields that are not given keep the values of the preset that "like" names, or else of CacheMachine.
-/// An error names the field, its value and what is allowed.
+/// A preset's name, or the path of a JSON file (a name with '/' or that ends with ".json"). The file has the fields of
+/// CacheMachine; l2 and memory_side are objects. Fields that are not given keep the values of the preset that "like"
+/// names, or else of CacheMachine. An error names the field, its value and what is allowed.
 Result<CacheMachine> find_cache_machine(std::string_view name);
 Result<CacheMachine> parse_cache_machine(std::string_view text, std::string_view file);
 

@@ -28,7 +28,8 @@ class Server {
   double free_ = 0;
 };
 
-/// The pace of a workgroup: mean 1, standard deviation `skew`. A sum of 12 uniform numbers is close to normal, and the same everywhere.
+/// The pace of a workgroup: mean 1, standard deviation `skew`. A sum of 12 uniform numbers is close to normal, and the
+/// same everywhere.
 double pace_of(std::int64_t workgroup, double skew, std::uint64_t seed) {
   std::uint64_t state = seed * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(workgroup) * 0xd1342543de82ef95;
   double sum = -6;

@@ -1,4 +1,5 @@
-// Simulates which accesses of a kernel's workgroups hit in which cache. README.md says what is modelled and what is not.
+// Simulates which accesses of a kernel's workgroups hit in which cache. README.md says what is modelled and what is
+// not.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace farwarp {
 
-/// A tile is read or written as a whole. Tiles of an object do not overlap; tile t begins t * pitch bytes after the first.
+/// A tile is read or written as a whole. Tiles of an object do not overlap; tile t begins t * pitch bytes after the
+/// first.
 struct TileAccess {
   std::uint32_t object = 0;
   std::uint32_t tile = 0;
@@ -51,8 +53,8 @@ constexpr std::string_view name_of(Granularity granularity) {
 enum class PendingLine : std::uint8_t { kHit, kMiss };
 
 struct CacheOptions {
-  /// Standard deviation of the workgroups' pace: a workgroup computes each of its tiles this much more slowly or faster, relative to
-  /// the mean. README.md says where the default comes from.
+  /// Standard deviation of the workgroups' pace: a workgroup computes each of its tiles this much more slowly or
+  /// faster, relative to the mean. README.md says where the default comes from.
   double skew = 0.05;
   std::uint64_t seed = 1;
   PendingLine pending = PendingLine::kHit;

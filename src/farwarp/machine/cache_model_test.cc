@@ -63,7 +63,8 @@ CacheOptions in_step(Granularity granularity) {
 
 TEST(CacheModel, CountsWhatIsSharedOnce) {
   for (const Granularity granularity : {Granularity::kLine, Granularity::kTile}) {
-    // All eight workgroups run at once and read the same: on each XCD one of four misses, in step, and one XCD's misses come from memory.
+    // All eight workgroups run at once and read the same: on each XCD one of four misses, in step, and one XCD's misses
+    // come from memory.
     const CacheResult result = simulated(small_machine(), Streams(8, 8, 100), in_step(granularity));
     EXPECT_EQ(result.granularity, granularity);
     EXPECT_TRUE(result.whole());

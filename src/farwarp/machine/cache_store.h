@@ -14,8 +14,8 @@ inline constexpr int kObjectShift = 36;
 /// When the data of a line or tile is in the cache.
 using ReadyTime = double;
 
-/// Lines in sets, the least recently used of a set is replaced. Consecutive lines of an object are in consecutive sets; objects begin at
-/// any set.
+/// Lines in sets, the least recently used of a set is replaced. Consecutive lines of an object are in consecutive sets;
+/// objects begin at any set.
 class LineStore {
  public:
   LineStore(std::int64_t bytes, int ways, int line)
@@ -58,7 +58,8 @@ class LineStore {
   std::uint64_t clock_ = 0;
 };
 
-/// Tiles, the least recently used of all are replaced: the lines of a tile are spread over the sets evenly, so sets do not matter.
+/// Tiles, the least recently used of all are replaced: the lines of a tile are spread over the sets evenly, so sets do
+/// not matter.
 class TileStore {
  public:
   explicit TileStore(std::int64_t bytes) : room_(bytes), table_(16, kNone), mask_(15) {}

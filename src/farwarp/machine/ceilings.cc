@@ -37,8 +37,8 @@ constexpr CeilingField kFields[] = {
      &Ceilings::weights_with_edges_gb_s},
 };
 
-// Measured in 2026-11 on 8x H200, driver 580, CUDA 13.0, by kernels written for this before the probes existed. Where a range was
-// seen, the figure is its upper end, because these are ceilings.
+// Measured in 2026-11 on 8x H200, driver 580, CUDA 13.0, by kernels written for this before the probes existed. Where a
+// range was seen, the figure is its upper end, because these are ceilings.
 Ceilings h200() {
   Ceilings preset;
   preset.device = "NVIDIA H200";

@@ -49,8 +49,8 @@ struct CeilingField {
 /// All of them, in the order of tables.
 std::span<const CeilingField> ceiling_fields();
 
-/// The kept measurement of this machine, else the preset of a device of that name (for any number of ranks), else empty.
-/// A file that cannot be used is ignored, with a line on stderr.
+/// The kept measurement of this machine, else the preset of a device of that name (for any number of ranks), else
+/// empty. A file that cannot be used is ignored, with a line on stderr.
 Ceilings ceilings_of(const std::string& device_name, int ranks);
 
 /// Writes them to ceilings_file(), for ceilings_of(). An error names the path.

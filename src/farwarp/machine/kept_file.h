@@ -15,7 +15,8 @@ Result<std::filesystem::path> kept_file(std::string_view what, std::string_view 
 /// kUnavailable if it is no regular file, is larger than 64 MiB, or cannot be read.
 Result<std::string> read_text(const std::filesystem::path& path);
 
-/// Creates the folders. Replaces the file atomically: a concurrent reader sees the old text or the new one. An error names the path.
+/// Creates the folders. Replaces the file atomically: a concurrent reader sees the old text or the new one. An error
+/// names the path.
 Status replace_text(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace farwarp

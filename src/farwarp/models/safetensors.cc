@@ -73,7 +73,8 @@ Status read_entry(const std::string& path, const std::string& name, const json& 
 
 }  // namespace
 
-/// As the reference implementation: the tensors fill the bytes after the header, without a hole and without a byte of two tensors.
+/// As the reference implementation: the tensors fill the bytes after the header, without a hole and without a byte of
+/// two tensors.
 Status Safetensors::add_file(const std::string& path) {
   auto opened = MappedFile::open(path);
   if (!opened.ok()) return wrong(path, opened.status().message());

@@ -17,8 +17,8 @@ namespace farwarp {
 
 class MappedFile;
 
-/// The tensors of a model's folder: model.safetensors, or model.safetensors.index.json and the files that it names. Files are mapped, and read where they
-/// are touched. The format: https://github.com/huggingface/safetensors.
+/// The tensors of a model's folder: model.safetensors, or model.safetensors.index.json and the files that it names.
+/// Files are mapped, and read where they are touched. The format: https://github.com/huggingface/safetensors.
 class Safetensors {
  public:
   struct Tensor {
@@ -38,7 +38,8 @@ class Safetensors {
     for (const auto& [name, tensor] : tensors_) see(name, tensor);
   }
   bool has(const std::string& name) const { return tensors_.contains(name); }
-  /// A tensor of this type and shape. kInvalidArgument if there is none: it names the tensor, what it is and what is allowed. Lives as long as this.
+  /// A tensor of this type and shape. kInvalidArgument if there is none: it names the tensor, what it is and what is
+  /// allowed. Lives as long as this.
   Result<Tensor> find(const std::string& name, const std::string& dtype, const std::vector<std::int64_t>& shape) const;
 
  private:

@@ -16,8 +16,8 @@ inline constexpr int kTileBytes = kTileVectors * 16;  ///< what a block moves at
 inline constexpr int kTileWords = kTileBytes / 8;
 inline constexpr int kSyncThreads = 64;  ///< of the one block that exchanges flags: at least one warp on every target
 
-/// Word j of memory that a probe fills. The seed differs for each (probe, writer), so a word shows who wrote it. The stride is odd, so
-/// no two words are equal.
+/// Word j of memory that a probe fills. The seed differs for each (probe, writer), so a word shows who wrote it. The
+/// stride is odd, so no two words are equal.
 inline constexpr std::uint64_t kStride = 0x9e3779b97f4a7c15u;
 inline constexpr std::uint64_t kInverseStride = 0xf1de83e19937733du;  ///< kStride * kInverseStride == 1
 static_assert(kStride * kInverseStride == 1);
@@ -34,8 +34,8 @@ struct StreamArgs {
   std::uint64_t* out;        ///< for each warp, read: the sum of its words; check: the number of wrong ones
 };
 
-/// For the kernels that exchange flags, packets or barriers. Each round has cells of its own, tagged with the epoch, so nothing
-/// has to be reset (see probes.dev.h).
+/// For the kernels that exchange flags, packets or barriers. Each round has cells of its own, tagged with the epoch, so
+/// nothing has to be reset (see probes.dev.h).
 struct SyncArgs {
   WorldView view;
   std::uint32_t slot;
@@ -56,8 +56,8 @@ inline constexpr int kMatrixThreads = 256;
 inline constexpr int kMatrixColumns = 256;  ///< of a tile of 128 rows; wgmma
 inline constexpr int kMatrixDepth = 64;
 
-/// Element (row, k) of both operands of the matrix probe, in units of 1/8. The values vary, so that the unit is as busy as with other
-/// numbers, and sums of their products are exact in fp32.
+/// Element (row, k) of both operands of the matrix probe, in units of 1/8. The values vary, so that the unit is as busy
+/// as with other numbers, and sums of their products are exact in fp32.
 constexpr int matrix_value(int row, int k) { return (row * 7 + k * 13 + row * k % 11) % 15 - 7; }
 
 struct MatrixArgs {
@@ -94,8 +94,8 @@ struct WeightsArgs {
   std::int32_t edges;            ///< 0: no block waits for another one, and there is no attention
   std::int32_t attention_loads;  ///< one after the other
   std::uint64_t words;           ///< that they may read
-  std::int64_t
-      ended;  ///< offset of Packet [layers * kLayerMatrices][blocks][kBlockPackets]: the block has ended the matrix before
+  /// offset of Packet [layers * kLayerMatrices][blocks][kBlockPackets]: the block has ended the matrix before
+  std::int64_t ended;
   std::uint64_t* out;  ///< [blocks][kWeightThreads]
 };
 

@@ -5,7 +5,8 @@
 
 namespace farwarp::probes {
 
-/// Nanoseconds that the counted rounds took on this device's clock. expected(rank) is the sum of what `rank` should send to this rank.
+/// Nanoseconds that the counted rounds took on this device's clock. expected(rank) is the sum of what `rank` should
+/// send to this rank.
 Result<std::uint64_t> Probes::counted_nanoseconds(const Kernel& kernel,
                                                   const std::function<std::uint64_t(int)>& expected) {
   const auto offset = [](const SymmetricBuffer& buffer) { return static_cast<std::int64_t>(buffer.offset); };
@@ -59,8 +60,8 @@ Result<double> Probes::barrier() {
   }));
 }
 
-/// Only rank 0 launches, so that the ranks do not contend for the driver's locks. The stream is not held back, because the host's
-/// time is what is measured.
+/// Only rank 0 launches, so that the ranks do not contend for the driver's locks. The stream is not held back, because
+/// the host's time is what is measured.
 Result<double> Probes::per_launch(const Work& launch_once) {
   if (world_.rank() != 0) return agree(0.0);
   return agree(median([&]() -> Result<double> {

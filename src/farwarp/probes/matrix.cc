@@ -46,7 +46,8 @@ std::int64_t expected_sum(const Device& device, int thread) {
 
 }  // namespace
 
-/// TFLOP/s of the slowest device while all devices work at once: one kernel of `rounds`, after the same work for `warm` without a pause.
+/// TFLOP/s of the slowest device while all devices work at once: one kernel of `rounds`, after the same work for `warm`
+/// without a pause.
 Result<double> Probes::matrix_rate(int rounds, std::chrono::milliseconds warm) {
   MatrixArgs args{};
   args.rounds = rounds;

@@ -30,7 +30,8 @@ FARWARP_DEVICE std::uint64_t checksum(const float (&sums)[count]) {
   return static_cast<std::uint64_t>(sum);
 }
 
-/// [block] wgmma: two warpgroups multiply 64 rows each by the same 256 columns. MFMA: every wave multiplies 16 rows by 16 columns.
+/// [block] wgmma: two warpgroups multiply 64 rows each by the same 256 columns. MFMA: every wave multiplies 16 rows by
+/// 16 columns.
 template <class Machine, class T>
 FARWARP_DEVICE std::uint64_t multiply_in_place(const MatrixArgs& args) {
   if constexpr (Machine::kMatrixUnit == MatrixUnit::kWgmma) {

@@ -193,8 +193,8 @@ Status Probes::finish() {
   return done;
 }
 
-/// Microseconds that `work` takes on the device. All ranks start together, after every host has enqueued everything. If a host needed
-/// longer than its stream was held back, the sample is taken again.
+/// Microseconds that `work` takes on the device. All ranks start together, after every host has enqueued everything. If
+/// a host needed longer than its stream was held back, the sample is taken again.
 Result<double> Probes::timed(const Work& work) {
   for (; hold_ns_ <= kLongestHoldNs; hold_ns_ *= 2) {
     Status status = device_.enqueue_delay(stream_, hold_ns_);

@@ -1,5 +1,5 @@
-// The kernels that measure a machine. Events around the launch time those that move memory. Those that exchange flags read
-// the device's clock themselves, because a launch takes longer than what they measure.
+// The kernels that measure a machine. Events around the launch time those that move memory. Those that exchange flags
+// read the device's clock themselves, because a launch takes longer than what they measure.
 #pragma once
 
 #include "farwarp/probes/args.h"
@@ -95,8 +95,8 @@ FARWARP_DEVICE void store_to_targets(const StreamArgs& args) {
   });
 }
 
-/// Copies from shared memory; one thread of each block issues. All tiles are equal (tile_stride is 0), so the copies need not
-/// wait for each other.
+/// Copies from shared memory; one thread of each block issues. All tiles are equal (tile_stride is 0), so the copies
+/// need not wait for each other.
 FARWARP_DEVICE void bulk_copy_to_targets(const StreamArgs& args) {
   if constexpr (Target::kHasBulkCopy) {
     const Shared<Vec16> stage(reinterpret_cast<Vec16*>(block_shared().raw));
@@ -130,9 +130,11 @@ FARWARP_DEVICE void check_tiles(const StreamArgs& args) {
 
 // ---- latencies -----------------------------------------------------------------------------------------------------
 //
-// The cells of a round are written again in the same round of the next call. That is safe for all but the first message of a call:
-// the writer has then received an answer to an earlier message of this call, which the reader sent after it had left the previous
-// call. It is safe for the first message, too: a call has several rounds, so the reader read those cells rounds ago.
+// The cells of a round are written again in the same round of the next call. That is safe for all but the first message
+// of a call:
+// the writer has then received an answer to an earlier message of this call, which the reader sent after it had left
+// the previous call. It is safe for the first message, too: a call has several rounds, so the reader read those cells
+// rounds ago.
 
 using Cell = SystemCell<std::uint64_t>;
 

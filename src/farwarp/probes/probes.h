@@ -34,8 +34,8 @@ struct Sizes {
 /// The WorldOptions::heap_bytes that probes of these sizes need.
 std::size_t heap_bytes(const Sizes& sizes, int ranks);
 
-/// Every probe is collective, checks what arrived, and returns the same on all ranks: GB/s, TFLOP/s or microseconds of the slowest rank
-/// that took part. 0 if the machine lacks what is measured (peers, bulk copies).
+/// Every probe is collective, checks what arrived, and returns the same on all ranks: GB/s, TFLOP/s or microseconds of
+/// the slowest rank that took part. 0 if the machine lacks what is measured (peers, bulk copies).
 class Probes {
  public:
   /// Collective. The World must outlive it.
@@ -58,11 +58,12 @@ class Probes {
   Result<double> barrier();
   Result<double> launch();
   Result<double> graph_launch();
-  /// GB/s at which the layers of a decoder are read. With edges, no block uses a matrix before all blocks have ended the one before, and an
-  /// attention lies between two of a layer's matrices.
+  /// GB/s at which the layers of a decoder are read. With edges, no block uses a matrix before all blocks have ended
+  /// the one before, and an attention lies between two of a layer's matrices.
   Result<double> weights_alone() { return weights_rate(false); }
   Result<double> weights_with_edges() { return weights_rate(true); }
-  /// TFLOP/s in bf16. Short: of kernels with pauses between them. Sustained: of kernels ten times longer, after matrix_warm_up of work.
+  /// TFLOP/s in bf16. Short: of kernels with pauses between them. Sustained: of kernels ten times longer, after
+  /// matrix_warm_up of work.
   Result<double> matrix_short() { return matrix_rate(sizes_.matrix_rounds, {}); }
   Result<double> matrix_sustained() { return matrix_rate(10 * sizes_.matrix_rounds, sizes_.matrix_warm_up); }
 

@@ -1,5 +1,6 @@
-// The probes on every target that this machine has, with tiny sizes. Emulated figures mean nothing. The tests check that the right
-// words arrive at the right places, under adversarial schedules and without a race, and that each probe returns a figure.
+// The probes on every target that this machine has, with tiny sizes. Emulated figures mean nothing. The tests check
+// that the right words arrive at the right places, under adversarial schedules and without a race, and that each probe
+// returns a figure.
 #include "farwarp/probes/probes.h"
 
 #include <set>

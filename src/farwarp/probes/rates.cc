@@ -31,8 +31,8 @@ void add_target(StreamArgs& args, void* target) { args.targets[args.target_count
 
 }  // namespace
 
-/// Launches on all multiprocessors; for bulk copies with one block on each, since one thread of a block issues them. *warps gets
-/// the number of sums in `out`.
+/// Launches on all multiprocessors; for bulk copies with one block on each, since one thread of a block issues them.
+/// *warps gets the number of sums in `out`.
 Status Probes::launch_stream(const Kernel& kernel, const StreamArgs& args, int* warps) {
   const bool bulk = kernel.handle == kernels_.bulk.handle;
   LaunchConfig config{1, kStreamThreads, bulk ? std::size_t{kTileBytes} : 0};
@@ -57,7 +57,8 @@ Result<std::uint64_t> Probes::sum_of_warps(int warps) {
   return total;
 }
 
-/// GB/s, where each rank that takes part moves `bytes`. The other ranks enqueue nothing. `check` checks what arrived, on every rank.
+/// GB/s, where each rank that takes part moves `bytes`. The other ranks enqueue nothing. `check` checks what arrived,
+/// on every rank.
 Result<double> Probes::rate(std::size_t bytes, bool takes_part, const Work& work,
                             const std::function<Status()>& check) {
   const Work silence = [] { return Status(); };

@@ -60,8 +60,8 @@ WeightsArgs Probes::weights_args(int blocks, bool edges) const {
   return args;
 }
 
-/// Every thread has added one word of every copy of its block and, with edges, the data that it has received; thread 0 also the
-/// words of the attentions.
+/// Every thread has added one word of every copy of its block and, with edges, the data that it has received; thread 0
+/// also the words of the attentions.
 Status Probes::check_weights(const WeightsArgs& args, int blocks) {
   std::vector<std::uint64_t> sums(static_cast<std::size_t>(blocks) * kWeightThreads);
   const Status status = device_.copy_out(sums.data(), out_, sums.size() * sizeof(sums[0]), stream_);
@@ -100,7 +100,8 @@ Status Probes::check_weights(const WeightsArgs& args, int blocks) {
   return {};
 }
 
-/// GB/s of the slowest device, all at once. One block on each multiprocessor: blocks that wait for each other must run at the same time.
+/// GB/s of the slowest device, all at once. One block on each multiprocessor: blocks that wait for each other must run
+/// at the same time.
 Result<double> Probes::weights_rate(bool edges) {
   if (!device_.shape().traits.bulk_copy) return 0.0;
   int blocks = std::min(device_.shape().multiprocessors, kWeightBlocks);

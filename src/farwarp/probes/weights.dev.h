@@ -1,5 +1,5 @@
-// A stream of weights as a decoder reads them. Every block copies its part of each matrix into a ring of stages, and no block uses a matrix
-// before all blocks have ended the one before. The copies of the next matrix run ahead meanwhile.
+// A stream of weights as a decoder reads them. Every block copies its part of each matrix into a ring of stages, and no
+// block uses a matrix before all blocks have ended the one before. The copies of the next matrix run ahead meanwhile.
 #pragma once
 
 #include "farwarp/probes/args.h"
@@ -23,8 +23,8 @@ FARWARP_DEVICE std::int64_t copy_at(const WeightsArgs& args, int layer, int matr
          (std::int64_t{copy} * num_blocks() + block_index()) * args.matrices[matrix].copy_bytes;
 }
 
-/// [thread] Issues all copies. At most kWeightsInFlight copies are in flight: with more, some multiprocessors get more of the memory's rate than
-/// others.
+/// [thread] Issues all copies. At most kWeightsInFlight copies are in flight: with more, some multiprocessors get more
+/// of the memory's rate than others.
 FARWARP_DEVICE void load_weights(const WeightsArgs& args, BlockWaits& waits) {
   const auto ring = weight_ring();
   WeightPosition next, landed;
@@ -48,8 +48,8 @@ FARWARP_DEVICE void load_weights(const WeightsArgs& args, BlockWaits& waits) {
   }
 }
 
-/// [thread] Loads one after the other, each of an address that the one before has given: the time of an attention over few keys (in
-/// memory of real size, other words in each layer). Returns the sum of the words.
+/// [thread] Loads one after the other, each of an address that the one before has given: the time of an attention over
+/// few keys (in memory of real size, other words in each layer). Returns the sum of the words.
 FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int layer) {
   std::uint64_t sum = 0, place = first_word(args, layer, block_index());
   for (int i = 0; i < args.attention_loads; ++i) {
@@ -61,8 +61,9 @@ FARWARP_DEVICE std::uint64_t follow_words(const WeightsArgs& args, int layer) {
   return sum;
 }
 
-/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`: thread t for packets t, t + kWeightThreads, ... of
-/// all blocks. Returns the sum of their data. If a block is missing, the ledger does not say which: all threads wait to the same deadline.
+/// [kWeightThreads threads] Waits until every block has ended the matrix before number `number`: thread t for packets
+/// t, t + kWeightThreads, ... of all blocks. Returns the sum of their data. If a block is missing, the ledger does not
+/// say which: all threads wait to the same deadline.
 FARWARP_DEVICE std::uint64_t wait_for_blocks(Call& call, const WeightsArgs& args, int number) {
   constexpr int kPackets = kWeightBlocks * kBlockPackets / kWeightThreads;  // of a thread, at most
   const int packets = num_blocks() * kBlockPackets;

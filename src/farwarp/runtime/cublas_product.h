@@ -15,8 +15,9 @@ struct ProductShape {
   bool has_bias = false;
 };
 
-/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), row-major and contiguous, all of ProductShape::dtype; pointers are multiples of 256
-/// bytes. Move-only; the Device must outlive it. Uses the algorithm that cuBLASLt's heuristic ranks first, until choose().
+/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), row-major and contiguous, all of ProductShape::dtype; pointers are
+/// multiples of 256 bytes. Move-only; the Device must outlive it. Uses the algorithm that cuBLASLt's heuristic ranks
+/// first, until choose().
 class CublasProduct {
  public:
   /// kUnavailable without cuBLASLt, on a target that is not CUDA, or if there is no algorithm.

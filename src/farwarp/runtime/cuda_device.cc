@@ -90,9 +90,10 @@ class CudaDevice final : public GpuDevice<Driver> {
   std::string sharing_path() const override { return sharing_path_; }
 
  private:
-  // Programmatic launch: a kernel's blocks start when its predecessor's blocks have ended, and every kernel itself waits for the
-  // predecessor's memory operations (FARWARP_KERNEL). Calls follow each other more than 1 us closer (docs/decisions.md, "Launched early").
-  // None of our kernels executes griddepcontrol.launch_dependents, with which the next would begin earlier (contract.md, section 4).
+  // Programmatic launch: a kernel's blocks start when its predecessor's blocks have ended, and every kernel itself
+  // waits for the predecessor's memory operations (FARWARP_KERNEL). Calls follow each other more than 1 us closer
+  // (docs/decisions.md, "Launched early"). None of our kernels executes griddepcontrol.launch_dependents, with which
+  // the next would begin earlier (contract.md, section 4).
   Status launch_checked(cuda::FunctionHandle function, const LaunchConfig& config, void** parameters,
                         Stream stream) override {
     cuda::LaunchAttribute attributes[2]{};
@@ -111,8 +112,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return call(api_.launch_kernel_with, &description, function, parameters, no_extra);
   }
 
-  // The kernel is loaded here. With lazy loading its first launch would load it, which waits for running kernels; these may wait
-  // for the new kernel. The limit on dynamic shared memory is raised from its default of 48 KB to the maximum.
+  // The kernel is loaded here. With lazy loading its first launch would load it, which waits for running kernels; these
+  // may wait for the new kernel. The limit on dynamic shared memory is raised from its default of 48 KB to the maximum.
   Status describe(const KernelInfo& info, Loaded& kernel) override {
     std::size_t offset = 0;
     int static_shared = 0;
@@ -144,8 +145,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return properties;
   }
 
-  // VMM is preferred: each mapping is made and given access explicitly, so a leak or a stale handle is an error. CUDA IPC maps whole
-  // allocations, which may hold more than the buffer. Sharing one granule proves that VMM works.
+  // VMM is preferred: each mapping is made and given access explicitly, so a leak or a stale handle is an error. CUDA
+  // IPC maps whole allocations, which may hold more than the buffer. Sharing one granule proves that VMM works.
   void choose_sharing() {
     std::string why_not = vmm_obstacle();
     use_vmm_ = why_not.empty();
@@ -231,8 +232,8 @@ class CudaDevice final : public GpuDevice<Driver> {
     return call(api_.memory_set_access, address, bytes, &description, std::size_t{1});
   }
 
-  // An IPC handle names a whole allocation of the driver, which packs small buffers into allocations of 2 MiB. A buffer of a multiple
-  // of 2 MiB shares them with no other, so the handle opens at the buffer's first byte.
+  // An IPC handle names a whole allocation of the driver, which packs small buffers into allocations of 2 MiB. A buffer
+  // of a multiple of 2 MiB shares them with no other, so the handle opens at the buffer's first byte.
   Result<void*> allocate_ipc(std::size_t bytes, MemoryHandle* handle) {
     constexpr std::size_t kPiece = std::size_t{2} << 20;
     const std::size_t rounded = round_up(bytes, kPiece);

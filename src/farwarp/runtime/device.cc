@@ -26,8 +26,8 @@ Result<std::shared_ptr<Device>> open_new(TargetKind target, int ordinal) {
   return invalid_argument(fmt::format("target is {}, which is no TargetKind", static_cast<int>(target)));
 }
 
-// The open devices: a second open must not load all code objects again. NVIDIA GPUs stay open until the process ends, because the driver keeps
-// memory of kernels whose module is unloaded.
+// The open devices: a second open must not load all code objects again. NVIDIA GPUs stay open until the process ends,
+// because the driver keeps memory of kernels whose module is unloaded.
 struct OpenDevices {
   std::mutex mutex;
   std::map<std::pair<TargetKind, int>, std::weak_ptr<Device>> devices;

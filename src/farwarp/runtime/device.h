@@ -36,8 +36,9 @@ struct Kernel {
   std::string name;
 };
 
-/// How one rank shares device memory with others. Every handle of allocate_shareable() also carries the owner's address, and import()
-/// uses that address if it is set. So clear it (and replace `fd`) before a handle is given to another process.
+/// How one rank shares device memory with others. Every handle of allocate_shareable() also carries the owner's
+/// address, and import() uses that address if it is set. So clear it (and replace `fd`) before a handle is given to
+/// another process.
 struct MemoryHandle {
   enum class Kind : std::uint8_t { kNone, kPosixFd, kIpc, kAddress };
   Kind kind = Kind::kNone;
@@ -57,11 +58,13 @@ class Event {
   virtual ~Event() = default;
 };
 
-/// Host threads may share a Device. Everything made by it (memory, streams, events, graphs) must be destroyed before it is.
+/// Host threads may share a Device. Everything made by it (memory, streams, events, graphs) must be destroyed before it
+/// is.
 class Device : public std::enable_shared_from_this<Device> {
  public:
-  /// Opens a device and loads the kernels built for its target, or returns the Device that is already open. An NVIDIA GPU
-  /// stays open until the process ends; after a fatal error of its driver only a new process can use it. kUnavailable says what is missing.
+  /// Opens a device and loads the kernels built for its target, or returns the Device that is already open. An NVIDIA
+  /// GPU stays open until the process ends; after a fatal error of its driver only a new process can use it.
+  /// kUnavailable says what is missing.
   static Result<std::shared_ptr<Device>> open(TargetKind target, int ordinal);
   /// Devices of a target on this machine; 0 where its driver is missing. The emulator has 8.
   static int count(TargetKind target);
@@ -75,8 +78,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// What kind of device it is, as its driver calls it: "NVIDIA H200".
   const std::string& model() const { return model_; }
 
-  /// Runs `calls` with this device current on the calling thread, then restores the previously current one: for libraries
-  /// that use the current device (NCCL, cuBLAS). The emulator has no current device and just runs `calls`.
+  /// Runs `calls` with this device current on the calling thread, then restores the previously current one: for
+  /// libraries that use the current device (NCCL, cuBLAS). The emulator has no current device and just runs `calls`.
   virtual Status while_current(const std::function<Status()>& calls) = 0;
 
   // -- memory; every pointer is a device pointer unless its name says host
@@ -92,9 +95,9 @@ class Device : public std::enable_shared_from_this<Device> {
   /// Ordered in the stream, asynchronous.
   virtual Status fill(void* destination, std::uint8_t byte, std::size_t bytes, Stream stream) = 0;
 
-  // -- sharing between ranks: the owner calls allocate_shareable, the others import. The owner's Device keeps the file descriptor
-  // of a handle until release_shareable; import keeps none. Within one process an import is valid as long as the owner's
-  // memory.
+  // -- sharing between ranks: the owner calls allocate_shareable, the others import. The owner's Device keeps the file
+  // descriptor of a handle until release_shareable; import keeps none. Within one process an import is valid as long as
+  // the owner's memory.
   virtual Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) = 0;
   virtual Result<void*> import(const MemoryHandle& handle, int owner_ordinal) = 0;
   virtual void release_import(void* pointer, const MemoryHandle& handle) = 0;
@@ -105,11 +108,11 @@ class Device : public std::enable_shared_from_this<Device> {
   // -- streams and events
   virtual Result<Stream> create_stream() = 0;
   virtual void destroy_stream(Stream stream) = 0;
-  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's message after a
-  /// fault. On the emulator the time does not count while kernels run; base/host_activity.h says when they run.
+  /// Waits at most `timeout_ns`; kDeadline if the stream is still busy then, kInternal with the driver's message after
+  /// a fault. On the emulator the time does not count while kernels run; base/host_activity.h says when they run.
   virtual Status synchronize(Stream stream, std::uint64_t timeout_ns) = 0;
-  /// synchronize() for everything that this process has enqueued on the device so far, in any stream. A stream's fault is still reported
-  /// by the stream's own synchronize(). Must not be called while a stream is captured.
+  /// synchronize() for everything that this process has enqueued on the device so far, in any stream. A stream's fault
+  /// is still reported by the stream's own synchronize(). Must not be called while a stream is captured.
   virtual Status synchronize_all(std::uint64_t timeout_ns) = 0;
   /// Delays what is enqueued next on the stream by about this long (fault injection: a late rank).
   virtual Status enqueue_delay(Stream stream, std::uint64_t nanoseconds) = 0;
@@ -134,8 +137,8 @@ class Device : public std::enable_shared_from_this<Device> {
   /// allowed; kUnavailable where the target has no tensor copies.
   Result<TensorMap> encode(const TensorMapDesc& desc) const;
 
-  /// Emulator: the host threads that could have enqueued something while the latest deadline passed, but did not. Ready to print; empty if
-  /// there were none.
+  /// Emulator: the host threads that could have enqueued something while the latest deadline passed, but did not. Ready
+  /// to print; empty if there were none.
   virtual std::string late_host_threads() const { return {}; }
 
   /// Whether this build has kernels for the target. Decompresses none.

@@ -1,5 +1,5 @@
-// One suite for every target: the emulator's two personalities, HIP (in CTest against vendor/hip_stub), and CUDA if there is
-// a driver.
+// One suite for every target: the emulator's two personalities, HIP (in CTest against vendor/hip_stub), and CUDA if
+// there is a driver.
 #include "farwarp/runtime/device.h"
 
 #include <gtest/gtest.h>
@@ -321,8 +321,7 @@ TEST_P(DeviceTest, ListsItsKernels) {
 }
 
 TEST(DeviceKernels, AreThereIfTheyHaveNames) {
-  for (const TargetKind target :
-       {TargetKind::kCuda, TargetKind::kHip, TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
+  for (const TargetKind target : {TargetKind::kCuda, TargetKind::kHip, TargetKind::kEmuSm90, TargetKind::kEmuGfx942}) {
     EXPECT_EQ(Device::has_kernels(target), !Device::kernel_names(target).empty()) << name_of(target);
   }
 }

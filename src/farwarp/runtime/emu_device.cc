@@ -59,7 +59,8 @@ class EmuDevice final : public Device {
   Result<void*> allocate(std::size_t bytes) override { return machine_.allocate(target(), ordinal_, bytes); }
   void release(void* pointer) override { machine_.release(target(), ordinal_, pointer); }
 
-  // Kernels can access the emulator's memory only, so "host memory" is allocated there, too. The host accesses it directly.
+  // Kernels can access the emulator's memory only, so "host memory" is allocated there, too. The host accesses it
+  // directly.
   Result<void*> allocate_host(std::size_t bytes, void** device_pointer) override {
     Result<void*> pointer = machine_.allocate(target(), ordinal_, bytes);
     if (!pointer.ok()) return pointer;
@@ -106,7 +107,8 @@ class EmuDevice final : public Device {
   }
   void release_shareable(void* pointer, const MemoryHandle&) override { machine_.release(pointer); }
 
-  // All devices of a process share one address space. After a mapping of another process's memory, schedules no longer replay exactly.
+  // All devices of a process share one address space. After a mapping of another process's memory, schedules no longer
+  // replay exactly.
   Result<void*> import(const MemoryHandle& handle, int) override {
     if (handle.address != nullptr) return handle.address;
     if (handle.kind != MemoryHandle::Kind::kPosixFd) {
@@ -126,7 +128,8 @@ class EmuDevice final : public Device {
   }
   void destroy_stream(Stream stream) override { machine_.destroy_stream(target(), ordinal_, id_of(stream)); }
 
-  // The machine itself ends kernels that cannot progress. The timeout bounds the wait for host threads that keep it from running.
+  // The machine itself ends kernels that cannot progress. The timeout bounds the wait for host threads that keep it
+  // from running.
   Status synchronize(Stream stream, std::uint64_t timeout_ns) override {
     return machine_.synchronize(target(), ordinal_, id_of(stream), patience_of(timeout_ns));
   }

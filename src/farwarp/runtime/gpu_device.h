@@ -1,5 +1,5 @@
-// What CUDA and HIP devices have in common: everything except opening, sharing, launching, and finding kernels' limits. `Api` is
-// cuda::Driver or hip::Runtime, whose functions of the same names take the same parameters.
+// What CUDA and HIP devices have in common: everything except opening, sharing, launching, and finding kernels' limits.
+// `Api` is cuda::Driver or hip::Runtime, whose functions of the same names take the same parameters.
 #pragma once
 
 #include <fmt/format.h>
@@ -22,8 +22,8 @@
 
 namespace farwarp {
 
-/// Copies first wait for their stream with this bound, because the drivers' copies wait for it without one. A stream that is busy for
-/// longer is stuck: every wait of our kernels ends far earlier.
+/// Copies first wait for their stream with this bound, because the drivers' copies wait for it without one. A stream
+/// that is busy for longer is stuck: every wait of our kernels ends far earlier.
 inline constexpr std::chrono::nanoseconds kCopyTimeout = std::chrono::minutes(2);
 
 template <class Api>
@@ -137,8 +137,8 @@ class GpuDevice : public Device {
     }
   }
 
-  // The drivers' wait for a whole device has neither a timeout nor a polled form, so a new thread makes it. If that thread does not
-  // return, it keeps the Device alive.
+  // The drivers' wait for a whole device has neither a timeout nor a polled form, so a new thread makes it. If that
+  // thread does not return, it keeps the Device alive.
   Status synchronize_all(std::uint64_t timeout_ns) override {
     constexpr std::chrono::nanoseconds kLongest = std::chrono::hours(24 * 365);
     const std::chrono::nanoseconds timeout(std::min<std::uint64_t>(timeout_ns, kLongest.count()));

@@ -44,8 +44,8 @@ class HipDevice final : public GpuDevice<Runtime> {
     return {};
   }
 
-  // Uncached: a peer's writes go to memory and bypass this device's L2 caches (one per XCD), so a line cached there would hide
-  // them. Fine-grained if the library has no uncached memory.
+  // Uncached: a peer's writes go to memory and bypass this device's L2 caches (one per XCD), so a line cached there
+  // would hide them. Fine-grained if the library has no uncached memory.
   Result<void*> allocate_shareable(std::size_t bytes, MemoryHandle* handle) override {
     if (bytes == 0) return invalid_argument("bytes is 0, at least 1 is needed");
     void* pointer = nullptr;

@@ -11,9 +11,10 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// [thread] Weak load of 4 or 16 bytes from `base` + `uniform_offset` + `offset`, in bytes. `base` and `uniform_offset` are equal on all
-/// lanes of the warp and stay in scalar registers on AMD (buffer_load), so that a lane keeps 32 bits for many addresses. The offsets'
-/// sum is below 2^31. A lane whose `offset` is kNoAddress or more gets zeros, and accesses nothing.
+/// [thread] Weak load of 4 or 16 bytes from `base` + `uniform_offset` + `offset`, in bytes. `base` and `uniform_offset`
+/// are equal on all lanes of the warp and stay in scalar registers on AMD (buffer_load), so that a lane keeps 32 bits
+/// for many addresses. The offsets' sum is below 2^31. A lane whose `offset` is kNoAddress or more gets zeros, and
+/// accesses nothing.
 inline constexpr std::uint32_t kNoAddress = 1u << 31;
 template <class T>
 FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset);
@@ -22,8 +23,8 @@ template <class T>
 FARWARP_DEVICE void store_to(Global<std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset,
                              std::type_identity_t<T> value);
 
-/// [thread] Returns `value`. On AMD the compiler does not know that it is the same, and computes what depends on it anew, instead of keeping
-/// that in registers from an earlier place.
+/// [thread] Returns `value`. On AMD the compiler does not know that it is the same, and computes what depends on it
+/// anew, instead of keeping that in registers from an earlier place.
 FARWARP_DEVICE int recomputed(int value);
 
 /// Two numbers with which AMD computes in one instruction.
@@ -35,8 +36,8 @@ FARWARP_DEVICE FloatPair fused_multiply_add(FloatPair a, FloatPair b, FloatPair 
 FARWARP_DEVICE FloatPair multiply(FloatPair a, FloatPair b);
 FARWARP_DEVICE FloatPair add(FloatPair a, FloatPair b);
 
-/// [thread] round_pair() of four numbers whose magnitude is 0 or 2^-126 to 2^100, the first in the lowest 16 bits: fewer instructions on
-/// gfx942. A NaN gives a NaN, but not always round_pair()'s. Other numbers are not allowed.
+/// [thread] round_pair() of four numbers whose magnitude is 0 or 2^-126 to 2^100, the first in the lowest 16 bits:
+/// fewer instructions on gfx942. A NaN gives a NaN, but not always round_pair()'s. Other numbers are not allowed.
 template <class T>
 FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second);
 

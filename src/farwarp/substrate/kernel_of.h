@@ -1,6 +1,6 @@
 // FARWARP_KERNEL_OF(SPACE, name, Args, max_threads) { ... }
-//   FARWARP_KERNEL(SPACE_name, Args, max_threads), which profilers on CUDA show as farwarp::SPACE::name: what reads profiles, DeepEP's tests for one,
-//   looks for such names. At global scope.
+//   FARWARP_KERNEL(SPACE_name, Args, max_threads), which profilers on CUDA show as farwarp::SPACE::name: what reads
+//   profiles, DeepEP's tests for one, looks for such names. At global scope.
 #pragma once
 
 #include "farwarp/base/attributes.h"

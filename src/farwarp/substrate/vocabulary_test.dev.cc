@@ -1,6 +1,6 @@
-// One kernel that uses the primitives of device.h. Those of Hopper's matrix unit, tensor copies, numbered barriers and clusters are in
-// emu/tiles_test.dev.cc instead. vocabulary_test.cc runs it on every target that this machine has. For the other targets, the test is that
-// it compiles and that tools/check_code_objects.py accepts the result.
+// One kernel that uses the primitives of device.h. Those of Hopper's matrix unit, tensor copies, numbered barriers and
+// clusters are in emu/tiles_test.dev.cc instead. vocabulary_test.cc runs it on every target that this machine has. For
+// the other targets, the test is that it compiles and that tools/check_code_objects.py accepts the result.
 #include "farwarp/substrate/vocabulary_test.h"
 
 #include "farwarp/base/fragments.h"
@@ -8,7 +8,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// Accesses to a cell that are plain, or that name a scope, must not compile. The same accesses to a plain word must compile.
+// Accesses to a cell that are plain, or that name a scope, must not compile. The same accesses to a plain word must
+// compile.
 
 // clang-format off
 template <class Pointer, class Value>
@@ -112,8 +113,8 @@ FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
   return counted;
 }
 
-/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k, by mma() or mfma(). A template for the same reason as
-/// bulk_copy().
+/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k, by mma() or mfma(). A template
+/// for the same reason as bulk_copy().
 template <class Machine, class T>
 FARWARP_DEVICE std::uint64_t multiplied() {
   float sums[4] = {};
@@ -138,7 +139,8 @@ FARWARP_DEVICE std::uint64_t multiplied() {
   return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
-/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without bulk copies discards the body.
+/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without bulk copies discards the
+/// body.
 template <class Machine>
 FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
   if constexpr (Machine::kHasBulkCopy) {

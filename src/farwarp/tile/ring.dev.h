@@ -1,4 +1,5 @@
-// A ring of stages in shared memory: a loader fills them by asynchronous copies, other warps use and free them. Only if Target::kHasBulkCopy.
+// A ring of stages in shared memory: a loader fills them by asynchronous copies, other warps use and free them. Only if
+// Target::kHasBulkCopy.
 //
 //   loader   wait empty[s] (parity ^ 1: the first round does not wait) -> expect bytes, start copies -> full[s]
 //   reader   wait full[s] -> use the stage -> arrive at empty[s]
@@ -28,8 +29,9 @@ struct RingPosition {
   }
 };
 
-/// `stages` pairs of mbarriers, 16 * stages bytes. `full` waits for the arrival of the thread that starts the copies, for the bytes of
-/// those copies, and for one arrival of each warp that also fills the stage, by stores. `empty` waits for one arrival of each reading warp.
+/// `stages` pairs of mbarriers, 16 * stages bytes. `full` waits for the arrival of the thread that starts the copies,
+/// for the bytes of those copies, and for one arrival of each warp that also fills the stage, by stores. `empty` waits
+/// for one arrival of each reading warp.
 template <int stages>
 class Ring {
  public:
@@ -37,8 +39,8 @@ class Ring {
 
   FARWARP_DEVICE explicit Ring(Shared<std::byte> memory) : barriers_(reinterpret_cast<Mbarrier*>(memory.raw)) {}
 
-  /// [thread] One thread calls it. A block_sync() must follow before any other thread uses the ring. `readers`: arrivals at `empty`;
-  /// `fillers`: arrivals at `full`.
+  /// [thread] One thread calls it. A block_sync() must follow before any other thread uses the ring. `readers`:
+  /// arrivals at `empty`; `fillers`: arrivals at `full`.
   FARWARP_DEVICE void initialise(int readers, int fillers = 1) const {
     for (int stage = 0; stage < stages; ++stage) {
       mbarrier_init(full(stage), fillers);

@@ -1,8 +1,9 @@
-// The arithmetic of a softmax whose scores may have any finite size: exponents relative to a row's highest score, and a row's denominator.
+// The arithmetic of a softmax whose scores may have any finite size: exponents relative to a row's highest score, and a
+// row's denominator.
 //
-// A probability is 2^(score * scale - highest * scale). One fused multiply-add has the rounding of highest * scale in its result. That grows
-// with the logit: from 2^24 on it can be more than 1, and later all probabilities are infinite, or zeros. So exponents of large logits are made
-// of the difference of the scores, which is exact where it matters.
+// A probability is 2^(score * scale - highest * scale). One fused multiply-add has the rounding of highest * scale in
+// its result. That grows with the logit: from 2^24 on it can be more than 1, and later all probabilities are infinite,
+// or zeros. So exponents of large logits are made of the difference of the scores, which is exact where it matters.
 #pragma once
 
 #include "farwarp/substrate/device.h"
@@ -11,8 +12,8 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 inline constexpr float kNoScore = -__builtin_huge_valf();  ///< the highest score of a row that has seen no key
 
-/// What is subtracted from a row's scores before and after they are scaled to exponents of base 2: one of both is 0. The first is not kept: it
-/// would take a register.
+/// What is subtracted from a row's scores before and after they are scaled to exponents of base 2: one of both is 0.
+/// The first is not kept: it would take a register.
 struct ExponentBase {
   /// Below it the rounding is at most 2^-13: the highest probability, rounded to 16 bits, is 1.
   static constexpr float kLarge = 4096;
@@ -37,7 +38,8 @@ struct ExponentBase {
   }
 };
 
-/// What the sums of a part whose highest score is `score` are multiplied by, where `highest` is the row's: 1 if it is the same.
+/// What the sums of a part whose highest score is `score` are multiplied by, where `highest` is the row's: 1 if it is
+/// the same.
 FARWARP_DEVICE float weight_of(float score, float highest, float scale_log2) {
   return score == kNoScore ? 0.0f : exp2(ExponentBase::of(highest, scale_log2).exponent_of_highest(score, scale_log2));
 }
@@ -57,8 +59,8 @@ struct Logit {
 struct RowEnd {
   float factor, logarithm;
 };
-/// `sum`: of the row's probabilities, relative to that of its highest logit. `sink`: its head's, or minus infinity. A row that has seen no key
-/// and has no sink gets the factor 0 and minus infinity; one with a NaN gets NaNs.
+/// `sum`: of the row's probabilities, relative to that of its highest logit. `sink`: its head's, or minus infinity. A
+/// row that has seen no key and has no sink gets the factor 0 and minus infinity; one with a NaN gets NaNs.
 FARWARP_DEVICE RowEnd end_row(float sum, const Logit& highest, float sink) {
   constexpr float kLog2OfE = 1.44269504f, kLogOf2 = 0.69314718f;
   if (highest.high == kNoScore && sink == kNoScore) return {sum, sum == 0 ? kNoScore : sum};

@@ -28,7 +28,8 @@ FARWARP_DEVICE float as_float(T value) {
   return to_float(value);
 }
 
-/// [thread] Adds up a vector of T from each of `ranks` sources (at most `most`) in fp32, in the order of the sources, and rounds once.
+/// [thread] Adds up a vector of T from each of `ranks` sources (at most `most`) in fp32, in the order of the sources,
+/// and rounds once.
 template <class T, int most>
 FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
   float sums[kVectorElements<T>] = {};

@@ -19,8 +19,8 @@ struct CodeObject {
   CodeObject(const CodeObject&) = delete;
   CodeObject& operator=(const CodeObject&) = delete;
 
-  /// The ELF image: a cubin, or an AMD code object. Decompressed by the first call, then kept until the process ends, because HIP's
-  /// library makes no copy. kInternal if `compressed` is damaged.
+  /// The ELF image: a cubin, or an AMD code object. Decompressed by the first call, then kept until the process ends,
+  /// because HIP's library makes no copy. kInternal if `compressed` is damaged.
   Result<std::span<const std::byte>> image() const;
 
   std::string_view name;                  ///< of the kernel file, as given to farwarp_kernels()

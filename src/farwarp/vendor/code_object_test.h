@@ -11,7 +11,8 @@ namespace farwarp {
 /// What cmake/compress.py makes of `image`, but stored: a test makes a thousand.
 std::string compressed(const std::string& image);
 
-/// An object with these embedded bytes, "broken (none)". It lives as long as the program, because CodeObject registers itself.
+/// An object with these embedded bytes, "broken (none)". It lives as long as the program, because CodeObject registers
+/// itself.
 const CodeObject& object_of(const std::string& bytes, TargetKind target);
 
 /// code_objects() without those of object_of().

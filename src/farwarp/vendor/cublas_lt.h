@@ -86,8 +86,8 @@ using StreamHandle = struct CUstream_st*;       // cudaStream_t and CUstream are
      MatrixLayout b_layout, const void* beta, const void* c, MatrixLayout c_layout, void* d, MatrixLayout d_layout, \
      const Algorithm* algorithm, void* workspace, std::size_t workspace_bytes, StreamHandle stream))
 
-/// cuBLASLt's functions. Calls through call() become a Status that names the function and cuBLAS's status. The device must
-/// be current on the calling thread: Device::while_current().
+/// cuBLASLt's functions. Calls through call() become a Status that names the function and cuBLAS's status. The device
+/// must be current on the calling thread: Device::while_current().
 struct Library {
 #define FARWARP_MEMBER(member, symbol, parameters) LibraryFunction<Error parameters> member{#symbol};
   FARWARP_CUBLASLT_FUNCTIONS(FARWARP_MEMBER)
@@ -96,12 +96,12 @@ struct Library {
   LibraryFunction<const char*(Error)> status_name{"cublasLtGetStatusName"};
   std::size_t version = 0;  ///< CUBLAS_VERSION: 130100 is 13.1.0
 
-  /// Opens, once per process, the file that FARWARP_CUBLASLT_LIBRARY names; else libcublasLt.so.13 or .12, whichever the process
-  /// has already loaded, or the newest. kUnavailable says what to do. Needs neither a driver nor a device.
+  /// Opens, once per process, the file that FARWARP_CUBLASLT_LIBRARY names; else libcublasLt.so.13 or .12, whichever
+  /// the process has already loaded, or the newest. kUnavailable says what to do. Needs neither a driver nor a device.
   static Result<const Library*> open();
 
-  /// "cublasLtMatmul: CUBLAS_STATUS_INVALID_VALUE (run with CUBLASLT_LOG_LEVEL=1 for details)". kUnavailable if cuBLASLt
-  /// lacks a device or an algorithm, kOutOfMemory if it could not allocate, else kInternal.
+  /// "cublasLtMatmul: CUBLAS_STATUS_INVALID_VALUE (run with CUBLASLT_LOG_LEVEL=1 for details)". kUnavailable if
+  /// cuBLASLt lacks a device or an algorithm, kOutOfMemory if it could not allocate, else kInternal.
   Status status(const char* symbol, Error error) const;
 
   template <class Function, class... Arguments>

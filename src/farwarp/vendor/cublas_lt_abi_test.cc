@@ -1,4 +1,5 @@
-// Compares the declarations of cublas_lt.h with <cublasLt.h>: the classes and sizes of parameters, the structures, the values.
+// Compares the declarations of cublas_lt.h with <cublasLt.h>: the classes and sizes of parameters, the structures, the
+// values.
 #include <cublasLt.h>
 #include <gtest/gtest.h>
 

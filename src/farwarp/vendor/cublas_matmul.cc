@@ -39,9 +39,9 @@ Status Matmul::set(MatmulAttribute attribute, Value value) {
   return library_->call(library_->desc_set, desc_.get(), attribute, &value, sizeof(value));
 }
 
-// cuBLASLt's matrices are column-major, so it sees a row-major matrix as its transpose. It computes out^T = w * x^T from w^T [k, n]
-// and x^T [k, m], which are w and x in memory: A is w^T, to be transposed, and B is x^T. Its epilogue adds one bias value to each row
-// of out^T.
+// cuBLASLt's matrices are column-major, so it sees a row-major matrix as its transpose. It computes out^T = w * x^T
+// from w^T [k, n] and x^T [k, m], which are w and x in memory: A is w^T, to be transposed, and B is x^T. Its epilogue
+// adds one bias value to each row of out^T.
 Status Matmul::describe(int m, int n, int k, DType dtype, bool has_bias) {
   const Library& library = *library_;
   const DataType type = dtype == DType::kF16 ? DataType::kFloat16 : DataType::kBfloat16;
@@ -111,7 +111,8 @@ Status Matmul::run(int algorithm, const void* x, const void* w, const void* bias
        chosen.workspace_bytes > 0 ? check_pointer("workspace", workspace, kAlignment) : Status()});
   if (status.ok() && has_bias_) status = set(MatmulAttribute::kBiasPointer, bias);
   if (!status.ok()) return status;
-  // These are in host memory and are read before the call returns. With beta 0, C is not read, so D may be passed for it.
+  // These are in host memory and are read before the call returns. With beta 0, C is not read, so D may be passed for
+  // it.
   const float alpha = 1, beta = 0;
   return library_->call(library_->matmul, handle_.get(), desc_.get(), &alpha, w, w_.get(), x, x_.get(), &beta, out,
                         out_.get(), out, out_.get(), &chosen.algorithm, workspace, chosen.workspace_bytes, stream);

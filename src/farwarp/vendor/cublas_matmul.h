@@ -22,7 +22,8 @@ class Matmul {
   /// In bytes, of every pointer that run() takes. The heuristic assumes it by default.
   static constexpr int kAlignment = 256;
 
-  /// Asks cuBLASLt's heuristic for algorithms that need at most `workspace_bytes`; 32 MiB is what cuBLAS uses on Hopper.
+  /// Asks cuBLASLt's heuristic for algorithms that need at most `workspace_bytes`; 32 MiB is what cuBLAS uses on
+  /// Hopper.
   /// `dtype`: kF16 or kBf16. kUnavailable without a device, or if there is no algorithm. The library must outlive it.
   static Result<Matmul> create(const Library& library, int m, int n, int k, DType dtype, bool has_bias,
                                std::size_t workspace_bytes);
@@ -30,9 +31,9 @@ class Matmul {
   /// 1 to kMostAlgorithms. cuBLASLt expects those with lower numbers to be faster.
   int algorithms() const { return static_cast<int>(algorithms_.size()); }
 
-  /// Asynchronous. Can be captured after each algorithm has run once, because its kernel may have to be loaded. `bias` is
-  /// null exactly if there is none. `workspace` has the `workspace_bytes` of create(), and is in use until the product is
-  /// done.
+  /// Asynchronous. Can be captured after each algorithm has run once, because its kernel may have to be loaded. `bias`
+  /// is null exactly if there is none. `workspace` has the `workspace_bytes` of create(), and is in use until the
+  /// product is done.
   Status run(int algorithm, const void* x, const void* w, const void* bias, void* out, void* workspace,
              StreamHandle stream);
 

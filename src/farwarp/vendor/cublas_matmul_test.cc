@@ -1,5 +1,5 @@
-// Matmul with a stand-in for cuBLASLt that runs on the host and knows column-major matrices only; and, if there is a GPU of
-// target cuda, with cuBLASLt itself.
+// Matmul with a stand-in for cuBLASLt that runs on the host and knows column-major matrices only; and, if there is a
+// GPU of target cuda, with cuBLASLt itself.
 #include "farwarp/vendor/cublas_matmul.h"
 
 #include <gtest/gtest.h>

@@ -11,8 +11,9 @@
 namespace farwarp::cuda {
 namespace {
 
-// Two parameter types are passed alike if they have the same size and both are classes or both are not: every scalar here is an
-// integer, an enumeration or an address, and those share registers in the System V and AArch64 calling conventions.
+// Two parameter types are passed alike if they have the same size and both are classes or both are not: every scalar
+// here is an integer, an enumeration or an address, and those share registers in the System V and AArch64 calling
+// conventions.
 template <class A, class B>
 constexpr bool kPassedAlike =
     sizeof(A) == sizeof(B) && std::is_class_v<A> == std::is_class_v<B>&& std::is_floating_point_v<A> ==

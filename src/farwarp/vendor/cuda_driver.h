@@ -116,8 +116,8 @@ struct IpcHandle {
 };
 
 // X(member, symbol, parameters). Device addresses are void*, which has the ABI of CUdeviceptr. Symbols have the version
-// suffix to which <cuda.h> of CUDA 12 and 13 maps plain names. The exception is cuEventElapsedTime, whose _v2 exists since
-// CUDA 12.8 only.
+// suffix to which <cuda.h> of CUDA 12 and 13 maps plain names. The exception is cuEventElapsedTime, whose _v2 exists
+// since CUDA 12.8 only.
 #define FARWARP_CUDA_FUNCTIONS(X)                                                                                     \
   X(initialize, cuInit, (unsigned flags))                                                                             \
   X(driver_version, cuDriverGetVersion, (int* version))                                                               \
@@ -230,7 +230,8 @@ struct Driver {
   void forget_error() const {}
 };
 
-/// Makes a context current for the calling thread, and restores the previous one at the end: the host program may use its own.
+/// Makes a context current for the calling thread, and restores the previous one at the end: the host program may use
+/// its own.
 class DeviceScope {
  public:
   DeviceScope(const Driver& driver, ContextHandle context) : driver_(driver), error_(driver.context_push(context)) {}

@@ -7,7 +7,8 @@
 namespace farwarp::hip {
 namespace {
 
-// The file name without a version is the development link; an installation without development files has only versioned names.
+// The file name without a version is the development link; an installation without development files has only versioned
+// names.
 Result<SharedLibrary> open_library() {
   if (const char* name = std::getenv("FARWARP_HIP_LIBRARY"); name != nullptr && *name != '\0') {
     return SharedLibrary::open(name);

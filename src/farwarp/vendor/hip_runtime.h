@@ -144,7 +144,8 @@ struct Runtime {
   void forget_error() const { last_error(); }
 };
 
-/// Makes a device current for the calling thread, and restores the previous one at the end: the host program may use its own.
+/// Makes a device current for the calling thread, and restores the previous one at the end: the host program may use
+/// its own.
 class DeviceScope {
  public:
   DeviceScope(const Runtime& runtime, int device) : runtime_(runtime) {

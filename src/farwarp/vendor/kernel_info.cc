@@ -76,8 +76,8 @@ Bytes amdgpu_metadata(Bytes notes) {
   return {};
 }
 
-// args_bytes is the end of the source's last argument: .kernarg_segment_size also counts hidden arguments after it. An argument
-// block of one pointer has no "by_value" argument: the compiler passes the pointer.
+// args_bytes is the end of the source's last argument: .kernarg_segment_size also counts hidden arguments after it. An
+// argument block of one pointer has no "by_value" argument: the compiler passes the pointer.
 KernelInfo kernel_from_metadata(const nlohmann::json& metadata) {
   KernelInfo kernel{.name = metadata.at(".name"),
                     .symbol = metadata.at(".name"),

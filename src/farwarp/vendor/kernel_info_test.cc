@@ -12,8 +12,8 @@
 namespace farwarp {
 namespace {
 
-// Up to four compilers compiled each kernel that is linked into this program; two did for a kernel of one matrix unit. They must agree on
-// its argument block.
+// Up to four compilers compiled each kernel that is linked into this program; two did for a kernel of one matrix unit.
+// They must agree on its argument block.
 TEST(KernelInfo, CompilersAgreeOnKernelsAndTheirArguments) {
   bool built = false;
   for (const auto& [target, emulated] :

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kOldestVersion = 21000;  // the first with bfloat16
 
-// Multicast objects can put a shared host's GPUs out of service, so NCCL must not make any. NCCL reads this variable only when
-// it is initialised: if this process already uses NCCL, it must have been set before.
+// Multicast objects can put a shared host's GPUs out of service, so NCCL must not make any. NCCL reads this variable
+// only when it is initialised: if this process already uses NCCL, it must have been set before.
 Status switch_multicast_off(const std::string& library) {
   constexpr const char* kVariable = "NCCL_NVLS_ENABLE";
   const char* value = std::getenv(kVariable);

@@ -1,5 +1,5 @@
-// The part of NCCL that baselines use, opened at run time: no NCCL header or library is needed to build. The declarations
-// repeat NCCL's ABI; nccl_abi_test.cc compares them with <nccl.h> if that is installed.
+// The part of NCCL that baselines use, opened at run time: no NCCL header or library is needed to build. The
+// declarations repeat NCCL's ABI; nccl_abi_test.cc compares them with <nccl.h> if that is installed.
 #pragma once
 
 #include <cstddef>

@@ -10,8 +10,8 @@ namespace farwarp {
 /// A shared library. It is never closed, because drivers cannot be unloaded safely.
 class SharedLibrary {
  public:
-  /// Uses the library that the process has already loaded, if any: a second HIP runtime in one process would have streams and
-  /// memory of its own. kUnavailable has the loader's message.
+  /// Uses the library that the process has already loaded, if any: a second HIP runtime in one process would have
+  /// streams and memory of its own. kUnavailable has the loader's message.
   static Result<SharedLibrary> open(const std::string& name);
 
   const std::string& name() const { return name_; }

@@ -5,8 +5,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// A rank writes a cell of parity e & 1 again in call e + 2. By then it has completed call e + 1, in which the cell's reader signalled only
-/// after it had completed call e.
+/// A rank writes a cell of parity e & 1 again in call e + 2. By then it has completed call e + 1, in which the cell's
+/// reader signalled only after it had completed call e.
 FARWARP_DEVICE void meet_all_ranks(const BarrierArgs& args) {
   Call call = begin_call(args.view, args.slot, 0);
   if (!call.live) return;

@@ -1,8 +1,8 @@
 // What host and device share of a World: plain data, one definition for both.
 //
-// A kernel takes a WorldView by value, inside its argument block: the launch brings the addresses, without a load (about 0.6 us on a
-// cold H200). Captured graphs stay valid because peers' addresses never move while a World lives. What changes between launches
-// (abort, deadline, epochs) is in the WorldControl at the start of each rank's heap.
+// A kernel takes a WorldView by value, inside its argument block: the launch brings the addresses, without a load
+// (about 0.6 us on a cold H200). Captured graphs stay valid because peers' addresses never move while a World lives.
+// What changes between launches (abort, deadline, epochs) is in the WorldControl at the start of each rank's heap.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,8 @@ namespace farwarp {
 inline constexpr int kMaxRanks = 8;
 inline constexpr int kMaxOperators = 64;  ///< live operator instances of one World
 
-/// The state of one operator instance that outlives a launch. Written by this rank's kernels, open_operator() and recover().
+/// The state of one operator instance that outlives a launch. Written by this rank's kernels, open_operator() and
+/// recover().
 struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
   std::uint32_t phase;  ///< the operator's phase that comes next (0: a new call); a kernel of another is out of order

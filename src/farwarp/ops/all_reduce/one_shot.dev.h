@@ -29,7 +29,8 @@ struct OneShot {
     }
   }
 
-  /// [thread] Waits for the vector of all peers, adds up, stores the sum, and clears the words: the call after the next one uses them again.
+  /// [thread] Waits for the vector of all peers, adds up, stores the sum, and clears the words: the call after the next
+  /// one uses them again.
   /// False: the call is over.
   FARWARP_DEVICE bool add_up(std::int64_t vector, Vec16 own) const {
     const int rank = args.view.rank, ranks = args.view.size;

@@ -48,9 +48,9 @@ Status check(const AllReduceDesc& desc, int ranks) {
   return {};
 }
 
-/// The largest call that `auto` makes one-shot: as measured for two and four ranks, by arithmetic for others (MEASURED.md).
-/// Two-shot sends (R - 1) (1 - 2 / R) times the bytes less, and takes a second flight and two fences, in which a link moves
-/// kSecondFlightBytes. For two ranks both forms send the same.
+/// The largest call that `auto` makes one-shot: as measured for two and four ranks, by arithmetic for others
+/// (MEASURED.md). Two-shot sends (R - 1) (1 - 2 / R) times the bytes less, and takes a second flight and two fences, in
+/// which a link moves kSecondFlightBytes. For two ranks both forms send the same.
 std::int64_t most_one_shot_bytes(int ranks) {
   constexpr std::int64_t kSecondFlightBytes = 5 << 19, kOfTwoRanks = 4 << 20;
   return ranks == 2 ? kOfTwoRanks : kSecondFlightBytes * ranks / ((ranks - 1) * (ranks - 2));
@@ -113,8 +113,9 @@ AllReduceLaunch launch_of(const AllReducePlan& plan, std::int64_t elements) {
   AllReduceLaunch launch;
   launch.two_shot = elements * bytes_of(plan.desc.dtype) > plan.one_shot_bytes;
   launch.vectors = vectors_of(plan.desc, elements);
-  // One-shot: a vector for each thread. Two-shot: a chunk of every part for each warp, or of some parts if there are warps enough. First on
-  // all multiprocessors, then in larger blocks. A block has one warp more, for the operator's cells.
+  // One-shot: a vector for each thread. Two-shot: a chunk of every part for each warp, or of some parts if there are
+  // warps enough. First on all multiprocessors, then in larger blocks. A block has one warp more, for the operator's
+  // cells.
   std::int64_t threads = launch.vectors, block = all_reduce::kOneShotThreads;
   if (launch.two_shot) {
     launch.part_vectors = part_vectors_of(launch.vectors, plan.ranks);

@@ -52,8 +52,9 @@ FARWARP_DEVICE void store_vector(const Args& args, std::int64_t vector, Vec16 va
 /// Threads of the block that send and add up: all but those of the last warp.
 FARWARP_DEVICE int sending_threads() { return num_threads() - Target::kWarpSize; }
 
-/// [thread] True for threads of the last warp. Its first lane claims the call and leaves it for the block, once all threads have joined. It has
-/// stored nothing before: the release of a thread that has sent would wait until that has arrived at the peers.
+/// [thread] True for threads of the last warp. Its first lane claims the call and leaves it for the block, once all
+/// threads have joined. It has stored nothing before: the release of a thread that has sent would wait until that has
+/// arrived at the peers.
 FARWARP_DEVICE bool keeps_cells(Call& call) {
   if (thread_index() < sending_threads()) return false;
   if (thread_index() > sending_threads()) return true;

@@ -1,6 +1,6 @@
-// Two-shot, by chunks and signals: every rank owns a part of the tensor. A warp does chunk j of all parts: it sends them to their owners,
-// adds up that of its own rank's part and sends the sums to all ranks, and collects those of the other parts. If a call has few chunks, a group of
-// warps shares the peers of chunk j, and the first of them adds up.
+// Two-shot, by chunks and signals: every rank owns a part of the tensor. A warp does chunk j of all parts: it sends
+// them to their owners, adds up that of its own rank's part and sends the sums to all ranks, and collects those of the
+// other parts. If a call has few chunks, a group of warps shares the peers of chunk j, and the first of them adds up.
 #pragma once
 
 #include "farwarp/ops/all_reduce/tensor.dev.h"
@@ -150,7 +150,8 @@ struct TwoShot {
     }
   }
 
-  /// [warp] Waits for a chunk of this rank's part from all peers, adds it up, and sends the sums to all peers. False: the call is over.
+  /// [warp] Waits for a chunk of this rank's part from all peers, adds it up, and sends the sums to all peers. False:
+  /// the call is over.
   FARWARP_DEVICE bool reduce(std::int64_t chunk) const {
     if (!has_chunk(args.view.rank, chunk)) return true;
     const auto all = [](int) { return true; };
@@ -162,7 +163,8 @@ struct TwoShot {
     return true;
   }
 
-  /// [warp] Waits for the finished sums of a chunk of this warp's peers' parts, and copies them to the output. False: the call is over.
+  /// [warp] Waits for the finished sums of a chunk of this warp's peers' parts, and copies them to the output. False:
+  /// the call is over.
   FARWARP_DEVICE bool collect(std::int64_t chunk) const {
     // depth 1: the owner may wait for partial sums.
     if (!await(kFinished, chunk, [&](int owner) { return is_mine(owner) && has_chunk(owner, chunk); },

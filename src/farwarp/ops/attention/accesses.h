@@ -1,4 +1,5 @@
-// Which tiles of Q, K, V and O the works of an attention's forward pass access, in order: what machine/cache_model.h simulates.
+// Which tiles of Q, K, V and O the works of an attention's forward pass access, in order: what machine/cache_model.h
+// simulates.
 #pragma once
 
 #include "farwarp/base/status.h"
@@ -35,8 +36,9 @@ TileRange kv_tiles(const PrefillShape& shape, int query_block);
 /// Of both products, of the tiles that are read.
 double flops_of(const PrefillShape& shape);
 
-/// Whether two mappings differ in the names of heads and of query blocks only, so that their simulations give the same: each work reads
-/// as many tiles, and works that share a head's K and V in one share another head's in the other. check(shape) is ok.
+/// Whether two mappings differ in the names of heads and of query blocks only, so that their simulations give the same:
+/// each work reads as many tiles, and works that share a head's K and V in one share another head's in the other.
+/// check(shape) is ok.
 bool same_sharing(const PrefillShape& shape, Mapping one, Mapping other, bool folded, int xcds);
 
 /// Each work reads its rows of Q, then a tile of K and one of V in turn, and writes its rows of O.

@@ -16,8 +16,8 @@ inline constexpr const char* kSiteNames[kSites] = {"a barrier of the block", "qu
 
 inline constexpr int kUnlimited = 1 << 30;  ///< a window that reaches as far as there are keys
 
-/// Where the rows of a sequence are. Row r of a tensor of head h begins at base + 2 * (batch * batch_pitch + r * row_pitch + h * head_dim)
-/// bytes; ragged sequences share batch 0.
+/// Where the rows of a sequence are. Row r of a tensor of head h begins at base + 2 * (batch * batch_pitch + r *
+/// row_pitch + h * head_dim) bytes; ragged sequences share batch 0.
 struct Rows {
   std::int64_t row_pitch;    ///< elements
   std::int64_t batch_pitch;  ///< elements; 0: ragged

@@ -25,26 +25,29 @@ struct AttentionTensors {
                                                ///< entries of pages that no query sees are not read
 };
 
-/// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in most cases, not in
-/// all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds each wait of a block, not the launch: it
-/// must be longer than a block takes for one work.
+/// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in
+/// most cases, not in all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds
+/// each wait of a block, not the launch: it must be longer than a block takes for one work.
 class Attention {
  public:
-  /// Collective over the World's ranks; a World of one rank is enough. The ranks' attentions are independent, but all ranks must pass the
-  /// same descriptor. Takes plan.workspace_bytes of the World's heap. The World must outlive the operator and must not move.
+  /// Collective over the World's ranks; a World of one rank is enough. The ranks' attentions are independent, but all
+  /// ranks must pass the same descriptor. Takes plan.workspace_bytes of the World's heap. The World must outlive the
+  /// operator and must not move.
   static Result<Attention> create(World& world, const AttentionDesc& desc);
   Attention(Attention&&) noexcept;
   Attention& operator=(Attention&&) noexcept;
   /// Local: does not return the workspace to the heap. Use close() for that.
   ~Attention();
-  /// Collective. The streams that used the operator must be idle. Afterwards every call returns kMisuse, as after a move from the object.
+  /// Collective. The streams that used the operator must be idle. Afterwards every call returns kMisuse, as after a
+  /// move from the object.
   Status close();
 
   const AttentionPlan& plan() const;
 
-  /// A query without a key gets zeros, and minus infinity (or its head's sink) as its logarithm. A NaN in a query makes that query's
-  /// results NaN, and no others. Counts and page numbers in device memory that are not allowed make World::status() kBadInput; nothing
-  /// outside the tensors is then read or written. Outputs (out, lse) must not overlap inputs.
+  /// A query without a key gets zeros, and minus infinity (or its head's sink) as its logarithm. A NaN in a query makes
+  /// that query's results NaN, and no others. Counts and page numbers in device memory that are not allowed make
+  /// World::status() kBadInput; nothing outside the tensors is then read or written. Outputs (out, lse) must not
+  /// overlap inputs.
   Status operator()(const AttentionTensors& tensors, Stream stream);
 
  private:

@@ -1,4 +1,5 @@
-// attention on the emulator against the float64 reference: masks, sizes that divide nothing, ragged and paged sequences, bad input.
+// attention on the emulator against the float64 reference: masks, sizes that divide nothing, ragged and paged
+// sequences, bad input.
 #include "farwarp/ops/attention/attention.h"
 
 #include <gtest/gtest.h>

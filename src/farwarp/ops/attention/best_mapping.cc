@@ -10,8 +10,8 @@ constexpr int kMostSteps = 32;
 constexpr std::int64_t kMostAccesses = 60'000;
 constexpr double kNoise = 0.001;
 
-/// Larger tiles, at most kMostSteps of a head, each of which takes as long as the tiles that it stands for: latencies of tiles that are
-/// loaded one after the other add up.
+/// Larger tiles, at most kMostSteps of a head, each of which takes as long as the tiles that it stands for: latencies
+/// of tiles that are loaded one after the other add up.
 struct Coarse {
   CacheMachine machine;
   PrefillShape shape;

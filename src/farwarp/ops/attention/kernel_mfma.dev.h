@@ -1,15 +1,18 @@
 // attention on CDNA: persistent blocks of eight waves, 32 queries each, all of which load, multiply and store.
 //
-// Scores are computed transposed, S^T = K * Q^T, and so are results, O^T = V^T * P^T: the sums of the first product are, rounded, an operand
-// of the second one, in the same lanes. A step is two halves, with one tile of LDS each for keys and values. In each half a tile is read
-// and the other one is written:
+// Scores are computed transposed, S^T = K * Q^T, and so are results, O^T = V^T * P^T: the sums of the first product
+// are, rounded, an operand of the second one, in the same lanes. A step is two halves, with one tile of LDS each for
+// keys and values. In each half a tile is read and the other one is written:
 //
 //   barrier    keys of this step are in LDS; all waves have read the values of step + 1 that were there
-//   keys       scores of this step, while older results are rescaled; put the values of step + 1, load those of this step
+//   keys       scores of this step, while older results are rescaled; put the values of step + 1, load those of this
+//              step
 //   barrier    values of step + 1 are in LDS; all waves have read the keys
-//   values     results of step + 1, while the scores of this step become probabilities; put the keys of step - 1, load those of step - 2
+//   values     results of step + 1, while the scores of this step become probabilities; put the keys of step - 1, load
+//              those of step - 2
 //
-// So both products have arithmetic of another step beside them, and a load from memory has a whole step's products to arrive.
+// So both products have arithmetic of another step beside them, and a load from memory has a whole step's products to
+// arrive.
 #pragma once
 
 #include <utility>
@@ -82,8 +85,8 @@ class Attending {
   static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
   /// Chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots.
   static constexpr int kAhead = 4;
-  /// Whether each score has an instruction for it (softmax_mfma.dev.h), or large ones have a branch, which takes registers: with heads of 64
-  /// there are enough, and twice as many scores for each matrix instruction.
+  /// Whether each score has an instruction for it (softmax_mfma.dev.h), or large ones have a branch, which takes
+  /// registers: with heads of 64 there are enough, and twice as many scores for each matrix instruction.
   static constexpr bool kSubtractsAlways = Block::kHeadDim > 64;
   static_assert(kSlots == kColumnFragments * kKeyFragments);
 
@@ -93,7 +96,8 @@ class Attending {
     return farwarp::FARWARP_TARGET::load(
         Shared<const Vec16>(reinterpret_cast<const Vec16*>((block_.memory + offset).raw)));
   }
-  /// [thread] Chunk `index` of the keys: 8 columns of each of 16 rows, for two slots. And of the values: 8 keys of 16 columns.
+  /// [thread] Chunk `index` of the keys: 8 columns of each of 16 rows, for two slots. And of the values: 8 keys of 16
+  /// columns.
   FARWARP_DEVICE Vec16 read_keys(int thread, int index) const {
     const MatrixIndex lane = mfma_operand(thread, 0);
     return read(key_chunk_offset(lane.row, 4 * (index % kSlices) + lane.column / 4, Block::kKeyChunks) +
@@ -106,9 +110,9 @@ class Attending {
                 value_chunk_offset(16 * (fragment % 2) + lane.row, 4 * slice + lane.column / 4, Block::kValueChunks));
   }
 
-  /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply(slot, operand)` issues the matrix instructions of a slot,
-  /// `beside(slot)` is other work: slot -1 while the first chunks arrive, 0 .. kSlots - 1 beside the products. The second chunk of two is
-  /// used first, so that one wait is for both.
+  /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply(slot, operand)` issues the matrix
+  /// instructions of a slot, `beside(slot)` is other work: slot -1 while the first chunks arrive, 0 .. kSlots - 1
+  /// beside the products. The second chunk of two is used first, so that one wait is for both.
   template <class Read, class Multiply, class Beside>
   FARWARP_DEVICE void product(const Read& read, const Multiply& multiply, const Beside& beside) {
     Vec16 chunks[kAhead + 1];
@@ -126,7 +130,8 @@ class Attending {
     });
   }
 
-  /// [warp] scores = q * k^T. Outside of the hot loop places in LDS are computed again: kept for it, one of them was spilled.
+  /// [warp] scores = q * k^T. Outside of the hot loop places in LDS are computed again: kept for it, one of them was
+  /// spilled.
   template <bool hot, class Beside>
   FARWARP_DEVICE void multiply_keys(const Beside& beside) {
     const int lane = hot ? lane_index() : recomputed(lane_index());
@@ -171,7 +176,8 @@ class Attending {
     }
     return seen;
   }
-  /// [thread] Sets the scores of keys that a row does not see to minus infinity. Maxima begin again, without the last fragment.
+  /// [thread] Sets the scores of keys that a row does not see to minus infinity. Maxima begin again, without the last
+  /// fragment.
   FARWARP_DEVICE void mask(const Seen& seen) {
 #pragma unroll
     for (int row = 0; row < kRows; ++row) {
@@ -238,11 +244,13 @@ class Attending {
     }
   }
 
-  // ---- what is done beside the products ------------------------------------------------------------------------------
+  // ---- what is done beside the products
+  // ------------------------------------------------------------------------------
 
   static constexpr int kUnits = kRows * kColumnFragments;  ///< of rescale()
 
-  /// Beside the scores of a step: older results are rescaled, the step's maxima begin, the values of step + 1 go into LDS.
+  /// Beside the scores of a step: older results are rescaled, the step's maxima begin, the values of step + 1 go into
+  /// LDS.
   template <bool plain, int slot>
   FARWARP_DEVICE void beside_keys() {
     if constexpr ((slot + 1) % (kSlots / kUnits) == 0 && slot + 1 < kSlots) rescale((slot + 1) * kUnits / kSlots);

@@ -1,6 +1,7 @@
-// attention on Hopper: persistent blocks of three warpgroups, one that loads and two that attend, 64 queries each. Jay Shah et al.,
-// "FlashAttention-3" (arXiv 2407.08608): the two take turns to issue their products, so that one multiplies while the other computes
-// its softmax; and a warpgroup issues the scores of a step before the values of the step before.
+// attention on Hopper: persistent blocks of three warpgroups, one that loads and two that attend, 64 queries each. Jay
+// Shah et al., "FlashAttention-3" (arXiv 2407.08608): the two take turns to issue their products, so that one
+// multiplies while the other computes its softmax; and a warpgroup issues the scores of a step before the values of the
+// step before.
 #pragma once
 
 #include "farwarp/ops/attention/args.h"
@@ -12,7 +13,8 @@
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers() waits for ever.
+// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers()
+// waits for ever.
 inline constexpr int kLoaderRegisters = 40, kAttendingRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kAttendingRegisters <= kWgmmaThreads * 168);
 
@@ -87,7 +89,8 @@ class Attending {
     return visible;
   }
 
-  /// [warpgroup] Steps end - 1 down to `first` of a work, from its second on. Their rows see all of their keys unless `masked`.
+  /// [warpgroup] Steps end - 1 down to `first` of a work, from its second on. Their rows see all of their keys unless
+  /// `masked`.
   template <bool masked>
   FARWARP_DEVICE void steps(const BlockWork& work, int first, int end, Softmax& softmax) {
     for (int step = end - 1; step >= first; --step) {
@@ -124,8 +127,8 @@ class Attending {
     for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
   }
 
-  /// [warpgroup] Rows of values after the sequence's end, or before the keys that its queries see, may hold anything, and a NaN times the
-  /// probability 0 is a NaN. They become zeros, unless the copy has already made them so.
+  /// [warpgroup] Rows of values after the sequence's end, or before the keys that its queries see, may hold anything,
+  /// and a NaN times the probability 0 is a NaN. They become zeros, unless the copy has already made them so.
   FARWARP_DEVICE void clear_values(const BlockWork& work, int step) {
     const int end = work.sequence.keys - step * Block::kKeys;
     const bool may_hold_others = args_.key_starts != nullptr || args_.key_counts != nullptr;

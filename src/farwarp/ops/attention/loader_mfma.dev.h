@@ -1,5 +1,5 @@
-// The way of keys and values from memory to LDS: through registers, by all threads of the block. The steps of a work run from its last
-// keys to its first, so that the only step with keys after the sequence's end comes first.
+// The way of keys and values from memory to LDS: through registers, by all threads of the block. The steps of a work
+// run from its last keys to its first, so that the only step with keys after the sequence's end comes first.
 #pragma once
 
 #include "farwarp/ops/attention/sequence.dev.h"
@@ -90,8 +90,8 @@ struct ValueLanes {
   FARWARP_DEVICE static int column(int lane) { return lane % Block::kPairs * 2; }
 };
 
-/// Where a thread reads the keys, or the values, of a work. A wave reads kGroups groups of rows of a step, kDistance rows apart. All rows
-/// that it reads of a group are in one page.
+/// Where a thread reads the keys, or the values, of a work. A wave reads kGroups groups of rows of a step, kDistance
+/// rows apart. All rows that it reads of a group are in one page.
 template <class Block, class Lanes>
 class RowSource {
  public:
@@ -107,7 +107,8 @@ class RowSource {
         first_row_(Lanes::first_row()),
         offset_(offset_of(lane_index(), Lanes::row(lane_index()))) {}
 
-  /// [warp] Points this source at step `step` of a work. Steps before that of the first key that the work sees are not read.
+  /// [warp] Points this source at step `step` of a work. Steps before that of the first key that the work sees are not
+  /// read.
   FARWARP_DEVICE void open(const BlockWork& work, int step) {
     step_ = step;
     first_key_ = work.keys.first;
@@ -123,8 +124,9 @@ class RowSource {
     }
   }
 
-  /// [thread] Loads this step's `rows` rows of the lane in each group: `take(group, i, value of the i-th)`. Then moves to the step before.
-  /// Rows after the sequence's end, which only a work's last step has (`ends`), repeat the last row.
+  /// [thread] Loads this step's `rows` rows of the lane in each group: `take(group, i, value of the i-th)`. Then moves
+  /// to the step before. Rows after the sequence's end, which only a work's last step has (`ends`), repeat the last
+  /// row.
   template <int rows, bool plain, bool ends, class Take>
   FARWARP_DEVICE void load(const Take& take) {
     const std::int64_t pitch = tensor_.rows.row_pitch * 2;  // in bytes
@@ -168,8 +170,8 @@ class RowSource {
   int bad_page = 0;  ///< the last that was found in the block table, or 0, which is allowed
 
  private:
-  /// [thread] Of a lane's column in row `row` of a group, in bytes. A group has 16 rows and a pitch is at most 2^24 elements. Columns beyond
-  /// the head's are zeros.
+  /// [thread] Of a lane's column in row `row` of a group, in bytes. A group has 16 rows and a pitch is at most 2^24
+  /// elements. Columns beyond the head's are zeros.
   FARWARP_DEVICE std::uint32_t offset_of(int lane, int row) const {
     const int column = Lanes::column(lane);
     const std::uint32_t offset =
@@ -222,7 +224,8 @@ class Loader {
     values_.template load<8, plain, ends>([&](int, int i, std::uint32_t pair) { in_values_.pair[i] = pair; });
   }
   FARWARP_DEVICE void put_keys() const { attention::put_keys(block_, in_keys_); }
-  /// [thread] Values of the first `unseen` keys of a step may be anything, and a NaN times the probability 0 is a NaN: they become zeros.
+  /// [thread] Values of the first `unseen` keys of a step may be anything, and a NaN times the probability 0 is a NaN:
+  /// they become zeros.
   FARWARP_DEVICE void clear_values(int unseen) {
     const int row = ValueLanes<Block>::first_row() + ValueLanes<Block>::row(recomputed(lane_index()));
 #pragma unroll

@@ -1,5 +1,6 @@
-// The loader: one thread that claims works and copies their queries, keys and values into shared memory, ahead of the warpgroups that
-// attend. The steps of a work run from its last keys to its first, so that the only step with keys after the sequence's end comes first.
+// The loader: one thread that claims works and copies their queries, keys and values into shared memory, ahead of the
+// warpgroups that attend. The steps of a work run from its last keys to its first, so that the only step with keys
+// after the sequence's end comes first.
 //
 //   copies: K(last) Q K(last - 1) V(last) K(last - 2) V(last - 1) ... V(first), then K(last) Q ... of the next work
 #pragma once
@@ -10,9 +11,10 @@
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-/// [thread] The next work that no block has claimed, or a number from `works` on. A block's first work is its own number. Between calls the
-/// counter is all ones. Every block claims until there are no more works, so a call makes as many claims as it has works; the last one
-/// restores the counter. After an aborted call World::recover() does, as it refills the buffer.
+/// [thread] The next work that no block has claimed, or a number from `works` on. A block's first work is its own
+/// number. Between calls the counter is all ones. Every block claims until there are no more works, so a call makes as
+/// many claims as it has works; the last one restores the counter. After an aborted call World::recover() does, as it
+/// refills the buffer.
 FARWARP_DEVICE int claim_work(const Args& args) {
   const Global<std::uint32_t> counter = own_address<std::uint32_t>(args.view, args.counter);
   const auto claims = static_cast<int>(fetch_add<Order::relaxed, Scope::device>(counter, 1u) + 1);
@@ -83,8 +85,8 @@ class Loader {
     position.advance();
   }
 
-  /// A step has several pages, or is a part of one. Pages that the work does not see, before its window or after the sequence's end, are not
-  /// looked up: no page has number -1, so the copies write zeros.
+  /// A step has several pages, or is a part of one. Pages that the work does not see, before its window or after the
+  /// sequence's end, are not looked up: no page has number -1, so the copies write zeros.
   template <class At>
   FARWARP_DEVICE void load_pages(const BlockWork& work, const TensorMap& map, Shared<Mbarrier> full, int step,
                                  const At& at) {

@@ -1,6 +1,6 @@
-// Which part of an attention a block computes: maps a work's number to a batch, a query head and a query block. A query block is the
-// rows of Q that a block computes at a time; it reads all of its head's K and V that its rows attend to. Blocks are assigned to XCDs
-// round robin, so the mapping decides which heads' K and V an XCD's L2 has to hold at once.
+// Which part of an attention a block computes: maps a work's number to a batch, a query head and a query block. A query
+// block is the rows of Q that a block computes at a time; it reads all of its head's K and V that its rows attend to.
+// Blocks are assigned to XCDs round robin, so the mapping decides which heads' K and V an XCD's L2 has to hold at once.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@ namespace farwarp::attention {
 /// The names are those of "Swizzled Head-first Mapping" (arXiv 2511.02132). Of a batch, work w stands for:
 enum class Mapping : std::uint8_t {
   kBlockFirst,  ///< head w % heads, query block w / heads: consecutive works are of different heads
-  kBlockFirstSwizzled,  ///< the same with the heads permuted: an XCD has consecutive heads. Where xcds does not divide the heads, a
-                        ///< head is on several XCDs nevertheless
+  /// the same with the heads permuted: an XCD has consecutive heads. Where xcds does not divide the heads, a head is on
+  /// several XCDs nevertheless
+  kBlockFirstSwizzled,
   kHeadFirst,          ///< head w / query_blocks, query block w % query_blocks: every XCD has a part of each head
   kHeadFirstSwizzled,  ///< as head_first, but an XCD has consecutive works of that order, and so whole heads
 };
@@ -68,8 +69,8 @@ constexpr WorkGrid work_grid(Mapping mapping, bool folded, int batches, int head
           Divisor(xcds)};
 }
 
-/// tile::work_on_xcd(index, xcds * share + larger, xcds), with a prepared divisor: index % xcds is an XCD, and the XCD has consecutive
-/// values.
+/// tile::work_on_xcd(index, xcds * share + larger, xcds), with a prepared divisor: index % xcds is an XCD, and the XCD
+/// has consecutive values.
 constexpr int consecutive_on_xcd(int index, int share, int larger, const Divisor& by_xcds) {
   const int turn = by_xcds.quotient(index);
   const int xcd = index - turn * by_xcds.value;

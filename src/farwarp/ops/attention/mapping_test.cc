@@ -24,8 +24,8 @@ void for_small_sizes(const Test& test) {
   }
 }
 
-/// The published formulas, with divisions. Head-first swizzled is not Fig. 11 of the paper, which gives some works twice when there are
-/// several batches or when xcds does not divide heads.
+/// The published formulas, with divisions. Head-first swizzled is not Fig. 11 of the paper, which gives some works
+/// twice when there are several batches or when xcds does not divide heads.
 WorkPlace published(Mapping mapping, bool folded, int batches, int heads, int query_blocks, int xcds, int w) {
   const int works = batches * heads * query_blocks;
   WorkPlace place{};

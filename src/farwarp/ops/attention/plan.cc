@@ -169,7 +169,8 @@ Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineS
   plan.folded = desc.window_right < kUnlimited;
   if (desc.choose_mapping && shape.xcds > 1) plan.desc.mapping = mapping_for(plan, shape);
   int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  // CDNA's blocks compute every n-th work. With a multiple of the XCDs, an XCD's blocks compute the works that the mapping gives it.
+  // CDNA's blocks compute every n-th work. With a multiple of the XCDs, an XCD's blocks compute the works that the
+  // mapping gives it.
   if (mfma && blocks > shape.xcds) blocks -= blocks % shape.xcds;
   plan.blocks = std::min(blocks, plan.grid(shape).works);
   plan.workspace_bytes = 16;  // the counter of claims

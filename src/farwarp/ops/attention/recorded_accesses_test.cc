@@ -1,5 +1,5 @@
-// The tiles that the attention kernel loads on the emulator are those that PrefillAccesses says, so the simulation of caches simulates
-// what the kernel does.
+// The tiles that the attention kernel loads on the emulator are those that PrefillAccesses says, so the simulation of
+// caches simulates what the kernel does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -205,7 +205,8 @@ void expect_same(const AttentionDesc& desc) {
     ASSERT_EQ(sorted_reads(found), sorted_reads(planned)) << "work " << work;
     found.push_back(planned.back());  // the rows of O, which the kernel stores without copies
   }
-  // The kernel reads a work's keys from the last to the first. With room for all that is read, the counts are equal nevertheless.
+  // The kernel reads a work's keys from the last to the first. With room for all that is read, the counts are equal
+  // nevertheless.
   const CacheResult ample = simulated(plan, 64 << 20), ample_listed = simulated(listed, 64 << 20);
   EXPECT_EQ(ample.accesses, ample_listed.accesses);
   EXPECT_EQ(ample.l2_bytes, ample_listed.l2_bytes);

@@ -42,7 +42,8 @@ FARWARP_DEVICE void read_queries(const Args& args, const BlockWork& work, Vec16 
   }
 }
 
-/// [warp] Normalises, rounds and stores the wave's rows and their logarithms. A lane has 8 neighbouring columns of each 32.
+/// [warp] Normalises, rounds and stores the wave's rows and their logarithms. A lane has 8 neighbouring columns of each
+/// 32.
 template <class T, int fragments, int columns>
 FARWARP_DEVICE void store_results(const Args& args, const BlockWork& work, const MfmaSums (&out)[fragments][columns],
                                   const RowSoftmax (&softmax)[fragments]) {

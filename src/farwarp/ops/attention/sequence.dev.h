@@ -14,7 +14,8 @@ struct BadInput {
   std::uint64_t allowed = 0, found = 0;
 };
 
-/// [thread] The rows of sequence `batch`. Numbers that are not allowed make it empty, and `bad` says why; all threads get the same.
+/// [thread] The rows of sequence `batch`. Numbers that are not allowed make it empty, and `bad` says why; all threads
+/// get the same.
 FARWARP_DEVICE Sequence sequence_of(const Args& args, int batch, BadInput& bad) {
   Sequence sequence{batch, 0, args.max_queries, batch, 0, args.max_keys};
   const auto number = [](const std::int32_t* numbers, int index) {

@@ -17,8 +17,8 @@ struct Sequence {
   int keys;
 };
 
-/// The queries `row` .. `row` + `rows` - 1 of a sequence attend to the keys first .. end - 1 at most. Query i is aligned with key
-/// i + keys - queries: the last query with the last key.
+/// The queries `row` .. `row` + `rows` - 1 of a sequence attend to the keys first .. end - 1 at most. Query i is
+/// aligned with key i + keys - queries: the last query with the last key.
 struct KeyRange {
   int first, end;
 };

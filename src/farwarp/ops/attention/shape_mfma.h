@@ -1,12 +1,12 @@
 // The tile of the CDNA kernels and how it lies in LDS.
 //
-// A step's keys are `keys` rows of head_dim elements; its values are stored transposed, as head_dim rows of `keys` elements, because the
-// matrix unit wants consecutive keys of one column in a lane. Rows are stored in chunks of 16 bytes (8 elements). tile/gemm/shape_mfma.h
-// says which lanes access LDS in the same turn, and why chunks are permuted.
+// A step's keys are `keys` rows of head_dim elements; its values are stored transposed, as head_dim rows of `keys`
+// elements, because the matrix unit wants consecutive keys of one column in a lane. Rows are stored in chunks of 16
+// bytes (8 elements). tile/gemm/shape_mfma.h says which lanes access LDS in the same turn, and why chunks are permuted.
 //
 //   keys    read as gemm reads its rows. Written 16 bytes a lane, eight lanes to half a row, or to a whole one.
-//   values  read likewise. A lane writes the eight keys of a chunk for two columns, which are neighbours in memory; eight lanes write
-//           eight even columns of 16, or the odd ones.
+//   values  read likewise. A lane writes the eight keys of a chunk for two columns, which are neighbours in memory;
+//           eight lanes write eight even columns of 16, or the odd ones.
 #pragma once
 
 #include "farwarp/base/machine_shape.h"
@@ -30,12 +30,12 @@ struct MfmaShared {
   constexpr int total() const { return 2 * tile_bytes(); }
 };
 
-/// Row `row` of a step's keys holds this key. A lane's scores are of 4 rows of each 16; in this order, those of two neighbouring products
-/// are of 8 consecutive keys, and so one chunk of the values holds what both are multiplied with.
+/// Row `row` of a step's keys holds this key. A lane's scores are of 4 rows of each 16; in this order, those of two
+/// neighbouring products are of 8 consecutive keys, and so one chunk of the values holds what both are multiplied with.
 constexpr int key_in_row(int row) { return tile::column_in_row(row); }
 
-/// The row of the transposed values in which a column lies: the inverse of tile::column_in_row(). In this order, a lane's results of two
-/// neighbouring products are 8 consecutive columns of out.
+/// The row of the transposed values in which a column lies: the inverse of tile::column_in_row(). In this order, a
+/// lane's results of two neighbouring products are 8 consecutive columns of out.
 constexpr int row_of_column(int column) {
   return column / 32 * 32 + column % 8 / 4 * 16 + column % 32 / 8 * 4 + column % 4;
 }

@@ -1,7 +1,9 @@
-// Online softmax of a warpgroup's rows: scores in wgmma's fragments, two rows of 64 for each thread, four threads for each row.
+// Online softmax of a warpgroup's rows: scores in wgmma's fragments, two rows of 64 for each thread, four threads for
+// each row.
 //
-// Tri Dao, "FlashAttention-2" (arXiv 2307.08691), algorithm 1: the running maximum m and sum l of a row; when m grows, what was summed
-// until then is scaled by 2^(old m - new m). A probability is one fused multiply-add and one exp2, unless logits are large.
+// Tri Dao, "FlashAttention-2" (arXiv 2307.08691), algorithm 1: the running maximum m and sum l of a row; when m grows,
+// what was summed until then is scaled by 2^(old m - new m). A probability is one fused multiply-add and one exp2,
+// unless logits are large.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -43,7 +45,8 @@ struct Softmax {
   float maximum[2] = {kNoScore, kNoScore};
   float sum[2] = {0, 0};  ///< of the thread's columns alone, until finish()
 
-  /// [warp] Replaces scores by probabilities, relative to the new maxima. `rescale` is what earlier sums of the rows are multiplied by.
+  /// [warp] Replaces scores by probabilities, relative to the new maxima. `rescale` is what earlier sums of the rows
+  /// are multiplied by.
   template <int count>
   FARWARP_DEVICE void step(float (&scores)[count], float (&rescale)[2]) {
     float largest[2] = {kNoScore, kNoScore};
@@ -72,8 +75,8 @@ struct Softmax {
     }
   }
 
-  /// [warp] After the last step: `factor` normalises a row, and `logarithm` is that of its denominator. `sink` is the head's, or minus
-  /// infinity. `scale`: from scores to logits.
+  /// [warp] After the last step: `factor` normalises a row, and `logarithm` is that of its denominator. `sink` is the
+  /// head's, or minus infinity. `scale`: from scores to logits.
   FARWARP_DEVICE void finish(float sink, float scale, float (&factor)[2], float (&logarithm)[2]) const {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {

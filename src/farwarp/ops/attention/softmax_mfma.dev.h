@@ -1,5 +1,6 @@
-// Online softmax of a wave's rows: transposed scores in mfma's fragments. A lane holds two rows (queries), of each 16 keys four
-// neighbours; four lanes hold a row. The same formulas as softmax.dev.h, cut into parts that are done beside products.
+// Online softmax of a wave's rows: transposed scores in mfma's fragments. A lane holds two rows (queries), of each 16
+// keys four neighbours; four lanes hold a row. The same formulas as softmax.dev.h, cut into parts that are done beside
+// products.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -45,8 +46,9 @@ struct RowSoftmax {
   }
 };
 
-/// [thread] Part `part` (0, 1, 2) of what turns a lane's four scores into probabilities. The last one rounds them into the operand of a
-/// product whose k is the key. Parts apart from each other need no wait states between them. `subtracts`: else large scores have been subtracted.
+/// [thread] Part `part` (0, 1, 2) of what turns a lane's four scores into probabilities. The last one rounds them into
+/// the operand of a product whose k is the key. Parts apart from each other need no wait states between them.
+/// `subtracts`: else large scores have been subtracted.
 template <class T, int part, bool subtracts>
 FARWARP_DEVICE void make_probabilities(MfmaSums& four, float scale_log2, RowSoftmax& row, std::uint64_t& rounded) {
   FloatPair pairs[2] = {{four[0], four[1]}, {four[2], four[3]}};

@@ -21,8 +21,8 @@ FARWARP_DEVICE void transpose_in_quad(std::uint32_t (&words)[4]) {
   }
 }
 
-/// [warpgroup] Rounds and stores the rows of a block from `first_row` on, and their logarithms. A fragment has 2 columns of each 8; after a
-/// transposition in the quad, a thread has 8 columns of each 32, which it stores at once.
+/// [warpgroup] Rounds and stores the rows of a block from `first_row` on, and their logarithms. A fragment has 2
+/// columns of each 8; after a transposition in the quad, a thread has 8 columns of each 32, which it stores at once.
 template <class T, int count>
 FARWARP_DEVICE void store_rows(const Args& args, const BlockWork& work, int first_row, const float (&out)[count],
                                const float (&logarithm)[2]) {

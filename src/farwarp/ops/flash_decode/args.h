@@ -18,7 +18,8 @@ inline constexpr const char* kSiteNames[kSites] = {"a stage of keys", "lengths",
 /// How partial outputs of ranks are merged.
 enum class Exchange : std::uint8_t { kNone, kOneShot, kTwoShot };
 
-/// Offsets in the heap. Row slots are numbered [item][row of the item]; an item is a (sequence, KV head, block of rows).
+/// Offsets in the heap. Row slots are numbered [item][row of the item]; an item is a (sequence, KV head, block of
+/// rows).
 struct Offsets {
   std::int64_t sums;        ///< [items][most partials][item_rows][dim] fp32: of works
   std::int64_t statistics;  ///< [items][most partials][item_rows]: highest score | sum, fp32

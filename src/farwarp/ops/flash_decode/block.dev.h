@@ -1,4 +1,5 @@
-// The shared memory of a block on Hopper: the rings of stages, the rows of q, P, the list of items, barriers and the call.
+// The shared memory of a block on Hopper: the rings of stages, the rows of q, P, the list of items, barriers and the
+// call.
 #pragma once
 
 #include "farwarp/base/swizzle.h"
@@ -48,8 +49,8 @@ struct Block {
 
   Shared<std::byte> memory;
 
-  /// The stage at a position of multiplier `multiplier`'s ring. Each has its own: copies arrive in any order, and a multiplier that is ahead
-  /// would test a phase of a stage before another one's earlier phase has completed.
+  /// The stage at a position of multiplier `multiplier`'s ring. Each has its own: copies arrive in any order, and a
+  /// multiplier that is ahead would test a phase of a stage before another one's earlier phase has completed.
   FARWARP_DEVICE static int stage_at(Turn<kRing> turn, int multiplier) {
     return turn.place() * kMultipliers + multiplier;
   }
@@ -95,7 +96,8 @@ struct Block {
   /// The list is complete.
   FARWARP_DEVICE Shared<Mbarrier> all_counted() const { return barrier(2 * kStages + 6); }
   FARWARP_DEVICE Shared<Mbarrier> published() const { return barrier(2 * kStages + 7); }
-  /// Not 0: a page index was not allowed, or a multiplier's wait has expired. The loader adds to it before it arrives at full() of the stage.
+  /// Not 0: a page index was not allowed, or a multiplier's wait has expired. The loader adds to it before it arrives
+  /// at full() of the stage.
   FARWARP_DEVICE Shared<std::uint32_t> refused() const { return at<std::uint32_t>(kWords); }
   /// How many items are listed(). Written before the arrival at all_counted().
   FARWARP_DEVICE Shared<std::uint32_t> list_length() const { return at<std::uint32_t>(kWords + 4); }
@@ -131,7 +133,8 @@ struct Block {
     store(words + 3, call.grace_ns);
     mbarrier_arrive(published());
   }
-  /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not live.
+  /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not
+  /// live.
   FARWARP_DEVICE Call await_call(const Args& args, BlockWaits& waits) const {
     if (!wait_mbarrier(waits, args.view, published(), 0)) return {args.view, args.slot, 0, 0, 0, 0, false};
     const Shared<std::uint64_t> words = at<std::uint64_t>(kWords + 8);

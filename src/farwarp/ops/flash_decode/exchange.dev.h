@@ -1,11 +1,13 @@
-// Partial outputs of ranks that share the keys of every sequence. The block whose work of an item arrives last on its rank sends the rank's
-// partial output as words. Two-shot: to the rank that owns the row, which merges the ranks' parts and sends the finished row to all.
-// One-shot: to all ranks, each of which merges all rows.
+// Partial outputs of ranks that share the keys of every sequence. The block whose work of an item arrives last on its
+// rank sends the rank's partial output as words. Two-shot: to the rank that owns the row, which merges the ranks' parts
+// and sends the finished row to all. One-shot: to all ranks, each of which merges all rows.
 //
 //   a row slot is a row of an item; its owner is slot % ranks
-//   inbox     [2 parities][source][merged rows][dim / 4 + 1] x 16 bytes   four sums each, relative to the row's maximum; then that
-//                                                                         maximum's logit in two parts, and the sum of exponentials
-//   finished  [2 parities][row slots][dim / 4 + 1] x 8 bytes              four columns of out each; then the LSE
+//   inbox     [2 parities][source][merged rows][dim / 4 + 1] x 16 bytes
+//             four sums each, relative to the row's maximum; then that maximum's logit in two parts, and the sum of
+//             exponentials
+//   finished  [2 parities][row slots][dim / 4 + 1] x 8 bytes
+//             four columns of out each; then the LSE
 #pragma once
 
 #include "farwarp/ops/flash_decode/merge.dev.h"
@@ -120,9 +122,10 @@ FARWARP_DEVICE void store_finished(const Args& args, int slot, int lane, std::ui
   if (lane == 0) store_lse(args, place, lse);
 }
 
-/// [warp] Waits for all ranks' parts of one row for each group of lanes, merges them, and clears their words. `slot` and `wanted` are the group's;
-/// if the row is not wanted, `slot` may be any number. The order of the additions is the same on all ranks.
-/// The lanes of a row wait for its sums; the first of them, one for each rank, also for its statistics. Two-shot: sends the finished row.
+/// [warp] Waits for all ranks' parts of one row for each group of lanes, merges them, and clears their words. `slot`
+/// and `wanted` are the group's; if the row is not wanted, `slot` may be any number. The order of the additions is the
+/// same on all ranks. The lanes of a row wait for its sums; the first of them, one for each rank, also for its
+/// statistics. Two-shot: sends the finished row.
 template <class T, int dim>
 FARWARP_DEVICE void merge_rows(Call& call, const Args& args, int slot, bool wanted) {
   using Lanes = LaneRow<dim>;
@@ -203,7 +206,8 @@ FARWARP_DEVICE void collect_rows(Call& call, const Args& args, int slot, bool wa
   if (wanted) store_finished<T>(args, slot, lane, data[0], std::bit_cast<float>(static_cast<std::uint32_t>(data[1])));
 }
 
-/// [warp] After the block's works: the part of warp `warp` of `warps` of the block. Rows go round over the blocks first, then over the warps.
+/// [warp] After the block's works: the part of warp `warp` of `warps` of the block. Rows go round over the blocks
+/// first, then over the warps.
 template <class T, int dim>
 FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
   constexpr int kRows = LaneRow<dim>::kRows;
@@ -224,10 +228,11 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
   }
 }
 
-// ---- after the last arrival ------------------------------------------------------------------------------------------
+// ---- after the last arrival
+// ------------------------------------------------------------------------------------------
 
-/// [`warps` warps] Merges the partial outputs of an item. The rows go to out, or to the ranks that merge them. All threads have acquired the
-/// partial outputs. The result does not depend on `warps`.
+/// [`warps` warps] Merges the partial outputs of an item. The rows go to out, or to the ranks that merge them. All
+/// threads have acquired the partial outputs. The result does not depend on `warps`.
 template <class T, int dim>
 FARWARP_DEVICE void merge_item(const Args& args, const Call& call, const CountedItem& of, int warp, int warps) {
   constexpr int kVectors = dim / 4;

@@ -80,7 +80,8 @@ struct FlashDecode::State {
   Status set_cache(const void* k, const void* v);
 };
 
-/// The map of one matrix for each (KV head, page). To the copies fp8 elements are pairs, so a map has half as many columns.
+/// The map of one matrix for each (KV head, page). To the copies fp8 elements are pairs, so a map has half as many
+/// columns.
 Result<TensorMap> FlashDecode::State::map_of(const void* pages) const {
   const FlashDecodeDesc& desc = plan.desc;
   const CachePitches pitches = pitches_of(desc);

@@ -1,5 +1,5 @@
-// The host API on both emulated targets: what the host refuses, what only the device can find, and which bits a sequence gets.
-// case/case_test.cc tests the results.
+// The host API on both emulated targets: what the host refuses, what only the device can find, and which bits a
+// sequence gets. case/case_test.cc tests the results.
 #include "farwarp/ops/flash_decode/flash_decode.h"
 
 #include <gtest/gtest.h>
@@ -129,8 +129,8 @@ class FlashDecodeApi : public WorldTestBase {
 };
 INSTANTIATE_TEST_SUITE_P(Targets, FlashDecodeApi, testing::ValuesIn(kAllTargets), name_of_target);
 
-// A sequence's bits depend neither on the others of the batch nor on how many multiprocessors there are. Hopper: nor on how many splits a
-// work has.
+// A sequence's bits depend neither on the others of the batch nor on how many multiprocessors there are. Hopper: nor on
+// how many splits a work has.
 TEST_P(FlashDecodeApi, ASequenceHasItsBitsInAnyBatchAndOnAnyMachine) {
   with_fixture([](Fixture& fixture) {
     const auto all = fixture.call(desc_of(0), {0, 1, 2, 3, 4});

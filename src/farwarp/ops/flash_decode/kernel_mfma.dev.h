@@ -1,5 +1,6 @@
-// flash-decode on CDNA: persistent blocks of four waves. A wave takes 16 keys of every stage. It computes S^T = K * q^T and O^T += V^T * P^T
-// with mfma: the S^T that a lane holds is the P^T that it has to give. Keys and values go from memory to registers.
+// flash-decode on CDNA: persistent blocks of four waves. A wave takes 16 keys of every stage. It computes S^T = K * q^T
+// and O^T += V^T * P^T with mfma: the S^T that a lane holds is the P^T that it has to give. Keys and values go from
+// memory to registers.
 #pragma once
 
 #include "farwarp/ops/flash_decode/exchange.dev.h"
@@ -8,8 +9,8 @@
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-/// What a lane holds: row lane % 16 of the item; element i of sums[j] is column column_of(i, j). The sum of exponentials is that of the lane's
-/// own keys, until the waves are merged.
+/// What a lane holds: row lane % 16 of the item; element i of sums[j] is column column_of(i, j). The sum of
+/// exponentials is that of the lane's own keys, until the waves are merged.
 template <int dim>
 struct WaveState {
   static constexpr int kColumns = dim / 16;
@@ -43,7 +44,8 @@ struct WaveBlock {
   }
 };
 
-/// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16. Two mfma take it.
+/// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16. Two mfma
+/// take it.
 template <class T, int dim>
 FARWARP_DEVICE void load_queries(const Args& args, int item, Vec16 (&q)[dim / 32]) {
   const int row = lane_index() % 16, rows = rows_of(args, item);
@@ -97,7 +99,8 @@ FARWARP_DEVICE std::uint64_t exponentiate(float (&scores)[4], float scale, WaveS
   return static_cast<std::uint64_t>(round_pair<T>(scores[2], scores[3])) << 32 | round_pair<T>(scores[0], scores[1]);
 }
 
-/// [warp] O^T += V^T * P^T. Rows of V that no token sees count as zeros, as do columns that do not exist: memory may hold NaN.
+/// [warp] O^T += V^T * P^T. Rows of V that no token sees count as zeros, as do columns that do not exist: memory may
+/// hold NaN.
 template <class Block>
 FARWARP_DEVICE void multiply_values(const Args& args, const KeyPlaces& places, int key,
                                     const StageInTransit<Block::kDim, Block::kFp8>& stage, std::uint64_t p,
@@ -168,7 +171,8 @@ FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, con
   for (int lanes = 16; lanes < 64; lanes *= 2) state.of.sum = add(state.of.sum, shuffle_xor(state.of.sum, lanes));
 }
 
-/// [block] The waves' sums -> those of the split, in the order of the waves: visit(row, column, statistics, four columns).
+/// [block] The waves' sums -> those of the split, in the order of the waves: visit(row, column, statistics, four
+/// columns).
 template <class Block, int dim, class Visit>
 FARWARP_DEVICE void merge_waves(const Block& block, int rows, float scale, const WaveState<dim>& state,
                                 const Visit& visit) {

@@ -8,7 +8,8 @@
 
 namespace farwarp::FARWARP_TARGET::decode {
 
-/// [warpgroup] The only partial output of an item: sums -> out. All warps have the same statistics; the first stores the LSE.
+/// [warpgroup] The only partial output of an item: sums -> out. All warps have the same statistics; the first stores
+/// the LSE.
 template <class Block>
 FARWARP_DEVICE void store_sums(const Args& args, int item, int rows, const Sums<Block>& sums) {
   using T = typename Block::T;

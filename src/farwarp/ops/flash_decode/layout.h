@@ -29,13 +29,15 @@ struct DecodeShared {
   /// fp8 rows of 128 bytes are swizzled as well, so that threads read them without bank conflicts.
   constexpr bool swizzled() const { return source == Source::kTensor && (!fp8 || dim == 128); }
   constexpr int panels() const { return dim / 64; }
-  /// From key to key of a stage that is read through registers. Rows that are copied one by one lie 16 bytes apart, against bank conflicts.
+  /// From key to key of a stage that is read through registers. Rows that are copied one by one lie 16 bytes apart,
+  /// against bank conflicts.
   constexpr int row_pitch() const { return dim * (fp8 ? 1 : 2) + (source == Source::kRows ? 16 : 0); }
   /// Keys, then values.
   constexpr int stage_bytes() const {
     return 2 * (through_registers() ? kStageKeys * row_pitch() : panels() * kPanelBytes);
   }
-  /// As many as fit, each multiplier as many as the other: up to 4. More copies in flight make all other accesses wait longer (MEASURED.md).
+  /// As many as fit, each multiplier as many as the other: up to 4. More copies in flight make all other accesses wait
+  /// longer (MEASURED.md).
   constexpr int stages() const {
     const int fit = (kMostSharedBytes - kBarrierBytes - kMostListed * 8 - kQueryBuffers * query_bytes() -
                      kMultipliers * (probability_bytes() + warp_bytes()) - handed_bytes()) /
@@ -51,7 +53,8 @@ struct DecodeShared {
   /// Of each multiplier: maxima of its warps, then sums, [4 warps][rows] fp32.
   constexpr int of_warps() const { return probabilities() + kMultipliers * probability_bytes(); }
   constexpr int warp_bytes() const { return 2 * 4 * rows * 4; }
-  /// The sums of multiplier 1 of a split, for multiplier 0: [panels][elements of a fragment][128 threads] fp32, then [rows] maximum | sum.
+  /// The sums of multiplier 1 of a split, for multiplier 0: [panels][elements of a fragment][128 threads] fp32, then
+  /// [rows] maximum | sum.
   constexpr int handed() const { return of_warps() + kMultipliers * warp_bytes(); }
   constexpr int handed_bytes() const { return rows * dim * 4 + rows * 8; }
   /// Items that the block merges after its works.

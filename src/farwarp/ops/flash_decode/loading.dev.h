@@ -1,5 +1,5 @@
-// The loading warpgroup: one warp copies keys into the rings of stages, one copies values, one loads rows of q, one joins the call and counts
-// works.
+// The loading warpgroup: one warp copies keys into the rings of stages, one copies values, one loads rows of q, one
+// joins the call and counts works.
 #pragma once
 
 #include "farwarp/ops/flash_decode/exchange.dev.h"
@@ -23,8 +23,9 @@ class PageIndices {
     these_ = load_from(first_);
     next_ = load_from(first_ + Target::kWarpSize);
   }
-  /// [warp] The index of the lane's page, the `page`-th of the sequence. Pages of a call are `lowest` to `lowest` + boxes - 1. `lowest` does
-  /// not decrease from call to call, and `lowest` - `first` is a multiple of the boxes, which divide the number of lanes.
+  /// [warp] The index of the lane's page, the `page`-th of the sequence. Pages of a call are `lowest` to `lowest` +
+  /// boxes - 1. `lowest` does not decrease from call to call, and `lowest` - `first` is a multiple of the boxes, which
+  /// divide the number of lanes.
   FARWARP_DEVICE int at(int lowest, int page) {
     if (lowest >= first_ + Target::kWarpSize) {
       first_ += Target::kWarpSize;
@@ -68,8 +69,8 @@ FARWARP_DEVICE void check_pages(const Args& args, const Block& block, BlockWaits
 /// K or V: what a loading warp copies.
 enum class Operand : std::uint8_t { kKeys, kValues };
 
-/// [warp] One operand of the stages, by tensor copies: a box for each lane. Divisions are done once: a warp has about one microsecond for
-/// a stage, and its instructions wait for each other.
+/// [warp] One operand of the stages, by tensor copies: a box for each lane. Divisions are done once: a warp has about
+/// one microsecond for a stage, and its instructions wait for each other.
 template <class Block>
 class BoxLoader {
  public:
@@ -203,8 +204,8 @@ FARWARP_DEVICE void query_role(const Args& args, const Block& block, WorkCursor&
   }
 }
 
-/// [thread] Joins the call for its block, publishes it, and leaves it at once: as in gemm, what the block does later in the call depends on the
-/// epoch that has been read, not on the cells.
+/// [thread] Joins the call for its block, publishes it, and leaves it at once: as in gemm, what the block does later in
+/// the call depends on the epoch that has been read, not on the cells.
 template <class Block>
 FARWARP_DEVICE void publish_call(const Args& args, const Block& block) {
   std::uint32_t phase = 0;
@@ -215,8 +216,9 @@ FARWARP_DEVICE void publish_call(const Args& args, const Block& block) {
   leave_call(call, 0);
 }
 
-/// [warp] Publishes the call. Then counts the block's works and lists the items whose last work has arrived: a warp of its own does so, because
-/// the fence and the fetch_add take microseconds while copies load memory. It merges at once the items that the list has no room for.
+/// [warp] Publishes the call. Then counts the block's works and lists the items whose last work has arrived: a warp of
+/// its own does so, because the fence and the fetch_add take microseconds while copies load memory. It merges at once
+/// the items that the list has no room for.
 template <class Block>
 FARWARP_DEVICE void count_role(const Args& args, const Block& block, WorkCursor& cursor, BlockWaits& waits) {
   if (lane_index() == 0) publish_call(args, block);

@@ -1,5 +1,6 @@
-// What a wave on CDNA loads: the 16 keys and values of a stage, from memory to registers, a stage ahead of the products. No shared memory is
-// needed: the lanes that load a row of values are those that need its columns as an operand.
+// What a wave on CDNA loads: the 16 keys and values of a stage, from memory to registers, a stage ahead of the
+// products. No shared memory is needed: the lanes that load a row of values are those that need its columns as an
+// operand.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -21,8 +22,8 @@ struct StageInTransit {
   Packed<kColumns, fp8> v[4];                ///< keys 4 * group to + 3; of their columns the `place`-th 16th
 };
 
-/// [warp] The wave's keys of a work's stages: where they lie. A lane finds key number lane % 16 of each stage. The index of a stage's page is
-/// loaded a stage before its keys, so that no load waits for another one of the same stage.
+/// [warp] The wave's keys of a work's stages: where they lie. A lane finds key number lane % 16 of each stage. The
+/// index of a stage's page is loaded a stage before its keys, so that no load waits for another one of the same stage.
 class KeyPlaces {
  public:
   FARWARP_DEVICE KeyPlaces(const Args& args, const Work& work)
@@ -42,8 +43,8 @@ class KeyPlaces {
   /// Some token sees key `key` of the stage.
   FARWARP_DEVICE bool is_seen(int key) const { return key >= first_ && key < end_; }
 
-  /// The page of the lane's key of this stage, and begins to load that of the next stage. A key that no token sees, or whose page is not
-  /// allowed, gets page 0, which exists; nothing of it is used.
+  /// The page of the lane's key of this stage, and begins to load that of the next stage. A key that no token sees, or
+  /// whose page is not allowed, gets page 0, which exists; nothing of it is used.
   FARWARP_DEVICE int take_page(const Args& args) {
     const bool seen = is_seen(key_ + lane_index() % 16);
     const bool allowed = next_ >= 0 && next_ < args.pages;

@@ -9,21 +9,22 @@ namespace farwarp::FARWARP_TARGET::decode {
 
 inline constexpr float kNone = tile::kNoScore;
 
-/// Sums of a row relative to its maximum: the highest score, not scaled, and the sum of exponentials. An empty split has {-inf, 0}.
+/// Sums of a row relative to its maximum: the highest score, not scaled, and the sum of exponentials. An empty split
+/// has {-inf, 0}.
 struct Statistics {
   float maximum, sum;
 };
 
-/// `scale` of a rank's scores of an item, whose keys may have a factor. The product with the scores of masked keys, minus infinity, is no NaN
-/// if keys have the factor 0, either.
+/// `scale` of a rank's scores of an item, whose keys may have a factor. The product with the scores of masked keys,
+/// minus infinity, is no NaN if keys have the factor 0, either.
 FARWARP_DEVICE float of_keys(const Args& args, float scale, int item) {
   if (args.k_scale == nullptr) return scale;
   scale = multiply(scale, load(Global<const float>(args.k_scale) + kv_head_of(args, item)));
   return scale == 0 ? 0x1p-149f : scale;
 }
 
-/// What a row's sums are multiplied by, and its LSE. If q has a NaN, all scores are NaN: the maximum is minus infinity, but the sum is a NaN, and
-/// so are the row and its LSE.
+/// What a row's sums are multiplied by, and its LSE. If q has a NaN, all scores are NaN: the maximum is minus infinity,
+/// but the sum is a NaN, and so are the row and its LSE.
 FARWARP_DEVICE tile::RowEnd finish_row(const Args& args, const RowPlace& place, const tile::Logit& highest, float sum) {
   return tile::end_row(sum, highest,
                        args.sinks == nullptr ? kNone : load(Global<const float>(args.sinks) + place.query_head));
@@ -65,9 +66,10 @@ struct Partials {
   }
 };
 
-/// [thread] Counts the arrival of a work's partial outputs: one thread, after it has synchronised with those that have stored them. True if it
-/// is the item's last work: the thread has then acquired those of all works. What has been refused is not merged, so that no peer takes it
-/// for a result. Between calls a counter is all ones; after an aborted call World::recover() restores it.
+/// [thread] Counts the arrival of a work's partial outputs: one thread, after it has synchronised with those that have
+/// stored them. True if it is the item's last work: the thread has then acquired those of all works. What has been
+/// refused is not merged, so that no peer takes it for a result. Between calls a counter is all ones; after an aborted
+/// call World::recover() restores it.
 FARWARP_DEVICE bool arrives_last(const Args& args, const Call& call, const Work& work, Shared<std::uint32_t> refused) {
   if (!call.live || work.refused || fetch_add(refused, 0u) != 0) return false;
   const auto counter = own_address<std::uint32_t>(args.view, args.at.counters) + item_number(args, work);
@@ -129,8 +131,8 @@ struct CountedItem {
   }
 };
 
-/// [thread] Loads four partial outputs of four columns of a row, `first` and those after it. Where there are fewer than `works`, the item's
-/// first one instead.
+/// [thread] Loads four partial outputs of four columns of a row, `first` and those after it. Where there are fewer than
+/// `works`, the item's first one instead.
 FARWARP_DEVICE void load_partials(const Partials& partials, int works, int first, int row, int column,
                                   Merged (&parts)[kGroupSplits]) {
 #pragma unroll
@@ -142,8 +144,9 @@ FARWARP_DEVICE void load_partials(const Partials& partials, int works, int first
   }
 }
 
-/// [thread] Merges four columns of a row of an item. Four partial outputs are loaded at a time, and the next four before these are added. The four
-/// are a group of splits, which are added first; or they are groups, whose splits have been added.
+/// [thread] Merges four columns of a row of an item. Four partial outputs are loaded at a time, and the next four
+/// before these are added. The four are a group of splits, which are added first; or they are groups, whose splits have
+/// been added.
 FARWARP_DEVICE Merged merge_partials(const Partials& partials, const CountedItem& of, int row, int column,
                                      float scale_log2) {
   Merged total, parts[kGroupSplits], next[kGroupSplits];
@@ -170,7 +173,8 @@ FARWARP_DEVICE std::uint64_t round_four(const FourOf& four, float factor) {
   return high << 32 | low;
 }
 
-/// [thread] Finishes four columns of a row of item number `item` and stores them. head_dim is a multiple of 8, so all four are inside or none.
+/// [thread] Finishes four columns of a row of item number `item` and stores them. head_dim is a multiple of 8, so all
+/// four are inside or none.
 template <class T>
 FARWARP_DEVICE void store_result(const Args& args, int item, int row, int column, Statistics of, const FourOf& four) {
   const RowPlace place = place_of(args, item, row);

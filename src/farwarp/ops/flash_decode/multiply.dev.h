@@ -1,5 +1,6 @@
-// A multiplier: a warpgroup that takes every second stage of a split. For each stage it computes S^T = K * q^T (64 keys x rows), exp2 of
-// the scaled difference from the running maximum, and adds V^T * P^T to its sums. P^T goes through shared memory.
+// A multiplier: a warpgroup that takes every second stage of a split. For each stage it computes S^T = K * q^T (64 keys
+// x rows), exp2 of the scaled difference from the running maximum, and adds V^T * P^T to its sums. P^T goes through
+// shared memory.
 #pragma once
 
 #include "farwarp/ops/flash_decode/merge.dev.h"
@@ -76,8 +77,8 @@ FARWARP_DEVICE void mask(const Args& args, const Work& work, int key, Fragment<B
   }
 }
 
-/// [warpgroup] What all warps have of the thread's rows, combined in the order of the warps. `values`: the thread's own. `memory` may be written
-/// again after a further barrier of the warpgroup.
+/// [warpgroup] What all warps have of the thread's rows, combined in the order of the warps. `values`: the thread's
+/// own. `memory` may be written again after a further barrier of the warpgroup.
 template <class Block, class Combine>
 FARWARP_DEVICE void combine_warps(Shared<float> memory, int multiplier, float (&values)[Block::kThreadRows],
                                   const Combine& combine) {
@@ -219,8 +220,8 @@ FARWARP_DEVICE void take_over(const Args& args, const Block& block, BlockWaits& 
   ++handed.count;
 }
 
-/// [warpgroup] A work, split by split. Multiplier 0 has the work's sums in the end. If a work has several splits, they are added in groups, and
-/// then the groups, as merge_partials() does.
+/// [warpgroup] A work, split by split. Multiplier 0 has the work's sums in the end. If a work has several splits, they
+/// are added in groups, and then the groups, as merge_partials() does.
 template <class Block>
 FARWARP_DEVICE void multiply_work(const Args& args, const Block& block, BlockWaits& waits, int multiplier,
                                   const Work& work, Turn<Block::kRing>& turn, Handed& handed, Shared<std::byte> q,

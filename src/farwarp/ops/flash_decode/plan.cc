@@ -20,11 +20,12 @@ constexpr int kMostBatch = 4096, kMostKeys = 1 << 24, kMostTokens = 8, kMostHead
 constexpr float kMostScale = 2e38f;  // times log2(e) it is finite
 constexpr std::int64_t kMostHeapBytes = std::int64_t{1} << 34;
 
-/// About as many splits of all items of one long sequence as a large machine has multiprocessors. It is a constant, because results may
-/// not depend on the machine.
+/// About as many splits of all items of one long sequence as a large machine has multiprocessors. It is a constant,
+/// because results may not depend on the machine.
 constexpr int kSplitsOfSequence = 128;
 
-/// A work may have more stages than a block's share: a block that is late has more of the memory's rate (MEASURED.md, "Works").
+/// A work may have more stages than a block's share: a block that is late has more of the memory's rate (MEASURED.md,
+/// "Works").
 constexpr float kShares = 1.4f;
 
 Status wrong(const char* field, const std::string& value, const std::string& allowed) {
@@ -88,7 +89,8 @@ Status check(const FlashDecodeDesc& desc, int ranks) {
 
 std::int64_t aligned(std::int64_t bytes) { return (bytes + 127) / 128 * 128; }
 
-/// One-shot saves the second latency, about 1 us, and sends ranks times as much. 8 ranks send 64 KB to each peer in about 1.5 us.
+/// One-shot saves the second latency, about 1 us, and sends ranks times as much. 8 ranks send 64 KB to each peer in
+/// about 1.5 us.
 DecodeExchange choose_exchange(const FlashDecodePlan& plan) {
   const std::int64_t row_slots = std::int64_t{plan.items} * plan.item_rows;
   return row_slots * (plan.dim * 4 + 16) <= 64 << 10 ? DecodeExchange::kOneShot : DecodeExchange::kTwoShot;
@@ -118,8 +120,8 @@ void choose_kernel(FlashDecodePlan& plan, bool wgmma) {
   plan.threads = wgmma ? decode::kThreads : decode::kMfmaThreads;
 }
 
-/// Most splits of a sequence of at most `stages` stages, cut by length. The number is not monotone: rounding to whole chunks may give a shorter
-/// sequence more splits.
+/// Most splits of a sequence of at most `stages` stages, cut by length. The number is not monotone: rounding to whole
+/// chunks may give a shorter sequence more splits.
 int most_splits_up_to(int stages, int target) {
   const auto cut_by = [stages](int chunk) { return std::max(1, (stages + chunk - 1) / chunk); };
   if (stages <= decode::kUsualSplitStages * target) return std::min(target, cut_by(decode::kLeastSplitStages));

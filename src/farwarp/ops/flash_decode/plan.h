@@ -54,9 +54,10 @@ constexpr std::string_view name_of(DecodeWork work) {
                                       : "?";
 }
 
-/// Attention of a few query tokens of each sequence over its keys in a paged cache. Token t of a sequence of length L sees the keys 0 to
-/// L - query_tokens + t: the lengths include the query tokens' own keys. Right as long as scores, logits and sums of probability * |v|, relative
-/// to the largest logit so far, are finite in fp32; else infinity or NaN.
+/// Attention of a few query tokens of each sequence over its keys in a paged cache. Token t of a sequence of length L
+/// sees the keys 0 to L - query_tokens + t: the lengths include the query tokens' own keys. Right as long as scores,
+/// logits and sums of probability * |v|, relative to the largest logit so far, are finite in fp32; else infinity or
+/// NaN.
 struct FlashDecodeDesc {
   int batch = 0;               ///< sequences, 1 to 4096; those that a call does not need get the length 0
   int query_tokens = 1;        ///< of each sequence, 1 to 8
@@ -72,8 +73,8 @@ struct FlashDecodeDesc {
   int window = 0;      ///< keys that a token sees, itself included; 0: all
   bool sinks = false;  ///< a logit of each query head that only the denominator has
   float scale = 0;     ///< of q * k, up to 2e38; 0: head_dim^-0.5
-  /// 1: each rank has its own sequences. Else the World's size: the keys of every sequence are spread over the ranks, q is the same on
-  /// all, and all get the whole output. Then query_tokens is 1 and window is 0.
+  /// 1: each rank has its own sequences. Else the World's size: the keys of every sequence are spread over the ranks, q
+  /// is the same on all, and all get the whole output. Then query_tokens is 1 and window is 0.
   int kv_shards = 1;
   DecodeExchange exchange = DecodeExchange::kBest;  ///< if kv_shards is more than 1
   int split_keys = 0;                               ///< keys of a split, a multiple of 64; 0: by the sequence's length

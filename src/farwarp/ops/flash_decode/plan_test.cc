@@ -135,8 +135,8 @@ TEST(FlashDecodePlan, SplitsDependOnHeadsAlone) {
   }
 }
 
-// The faster works on a machine of 132 multiprocessors (MEASURED.md, "Works"), but for the first shape, where a group would be faster. How wide
-// the block table is does not matter.
+// The faster works on a machine of 132 multiprocessors (MEASURED.md, "Works"), but for the first shape, where a group
+// would be faster. How wide the block table is does not matter.
 TEST(FlashDecodePlan, WorksFollowABlocksShareOfTheKeys) {
   for (const auto& [batch, keys, kv_heads, shift] : {std::tuple(8, 16384, 12, kAllShift),
                                                      {8, 4096, 12, kAllShift},

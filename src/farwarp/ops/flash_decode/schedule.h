@@ -14,14 +14,15 @@ inline constexpr int kUsualSplitStages =
     8;  ///< a longer split than this only where there are kMoreSplits times the target
 inline constexpr int kMoreSplits = 4;
 inline constexpr int kMostSplits = 256;  ///< of a sequence
-// Splits of an item are added in groups of four, then the groups. A work is one split, one group, or all splits; the bits are the same.
+// Splits of an item are added in groups of four, then the groups. A work is one split, one group, or all splits; the
+// bits are the same.
 inline constexpr int kGroupShift = 2;
 inline constexpr int kGroupSplits = 1 << kGroupShift;
 inline constexpr int kAllShift = 8;
 static_assert(kMostSplits <= 1 << kAllShift);
 
-/// A sequence's keys that any of its tokens sees, in stages, and how they are cut. Keys are counted from the first of the sequence, and
-/// stages begin at multiples of kStageKeys.
+/// A sequence's keys that any of its tokens sees, in stages, and how they are cut. Keys are counted from the first of
+/// the sequence, and stages begin at multiples of kStageKeys.
 struct SequenceSplits {
   std::int32_t first;   ///< the first stage
   std::int32_t stages;  ///< how many; 0: there are no keys
@@ -37,8 +38,8 @@ struct SequenceSplits {
   }
 };
 
-/// The rule. It depends on a sequence's own length and on the descriptor, and on nothing else. So the order in which a sequence's numbers
-/// are added does not depend on the batch or on the machine.
+/// The rule. It depends on a sequence's own length and on the descriptor, and on nothing else. So the order in which a
+/// sequence's numbers are added does not depend on the batch or on the machine.
 struct SplitRule {
   std::int32_t query_tokens;
   std::int32_t window;        ///< keys that a token sees, itself included; 0: all

@@ -1,11 +1,13 @@
-// The two products of a stage. The keys, then the head dimension, are the 64 rows of a wgmma; the rows of q are its columns:
+// The two products of a stage. The keys, then the head dimension, are the 64 rows of a wgmma; the rows of q are its
+// columns:
 //
 //   S^T [64 keys x rows]            = K [64 keys x head_dim]  * q^T
 //   O^T [64 of head_dim x rows]    += V^T [64 x 64 keys]      * P^T      for each 64 of head_dim
 //
-// The matrix unit reads 16-bit keys and values of boxes as they lie in shared memory. Others go through registers. A thread then loads
-// bytes that lie together, so its rows and columns of A are not those that base/fragments.h says: the products do not depend on the order of
-// head_dim or keys as long as both operands have the same one. So q is stored in that order, and dim_of() says whose sums a thread has.
+// The matrix unit reads 16-bit keys and values of boxes as they lie in shared memory. Others go through registers. A
+// thread then loads bytes that lie together, so its rows and columns of A are not those that base/fragments.h says: the
+// products do not depend on the order of head_dim or keys as long as both operands have the same one. So q is stored in
+// that order, and dim_of() says whose sums a thread has.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -30,7 +32,8 @@ FARWARP_DEVICE int dim_of(int panel, int i) {
   return Block::kDim / 4 * (group_thread() / 32) + Block::kDim / 32 * (lane_index() / 4) + 2 * panel + i / 2 % 2;
 }
 
-/// [thread] Stores vector `vector` (8 columns of head_dim) of row `row` of q, in the order in which multiply_keys() takes them.
+/// [thread] Stores vector `vector` (8 columns of head_dim) of row `row` of q, in the order in which multiply_keys()
+/// takes them.
 template <class Block>
 FARWARP_DEVICE void store_query(Shared<std::byte> q, int row, int vector, Vec16 numbers) {
   constexpr int kPanel = Block::kShared.query_panel_bytes();
@@ -131,7 +134,8 @@ FARWARP_DEVICE void load_keys(const Args& args, Shared<std::byte> keys, KeyFragm
   }
 }
 
-/// [warp] The thread's part of values: kDim / 32 columns of four keys of each step, two keys a word. Releases the stage: load_keys() precedes.
+/// [warp] The thread's part of values: kDim / 32 columns of four keys of each step, two keys a word. Releases the
+/// stage: load_keys() precedes.
 template <class Block>
 FARWARP_DEVICE void load_values(const Block& block, int stage, ValueFragments<Block>& a) {
   constexpr int kColumns = Block::kDim / 32, kBytes = kColumns * (Block::kFp8 ? 1 : 2);
@@ -206,7 +210,8 @@ FARWARP_DEVICE void multiply_values(const Block& block, int stage, Shared<std::b
   for (int panel = 0; panel < Block::kPanels; ++panel) wgmma_wait_sums<0>(sums[panel]);
 }
 
-/// [warpgroup] Sets the values of keys that no token sees to zero in shared memory: P is zero there, but memory may hold NaN.
+/// [warpgroup] Sets the values of keys that no token sees to zero in shared memory: P is zero there, but memory may
+/// hold NaN.
 template <class Block>
 FARWARP_DEVICE void clear_unseen(const Block& block, int stage, SeenKeys seen, int multiplier) {
   constexpr int kVectors = Block::kDim / (Block::kFp8 ? 16 : 8);

@@ -4,7 +4,8 @@
 #include "farwarp/base/half.h"
 #include "farwarp/ops/flash_decode/layout.h"
 
-// Lists of KERNEL(name, T, dim, rows, source, fp8). Hopper: dim and rows end the name. Those for CDNA copy nothing, so they have any page size.
+// Lists of KERNEL(name, T, dim, rows, source, fp8). Hopper: dim and rows end the name. Those for CDNA copy nothing, so
+// they have any page size.
 #define FARWARP_DECODE_ROWS(KERNEL, prefix, T, dim, source, fp8) \
   KERNEL(prefix##_##dim##x8, T, dim, 8, source, fp8)             \
   KERNEL(prefix##_##dim##x16, T, dim, 16, source, fp8)           \

@@ -1,5 +1,6 @@
-// Which works a block does. A work is one split of one item, a group of splits, or all; works are numbered in the order sequence, splits, item. Each
-// warp that needs to know finds the works from the lengths by itself: no block waits for another one's plan.
+// Which works a block does. A work is one split of one item, a group of splits, or all; works are numbered in the order
+// sequence, splits, item. Each warp that needs to know finds the works from the lengths by itself: no block waits for
+// another one's plan.
 #pragma once
 
 #include "farwarp/ops/flash_decode/args.h"
@@ -21,7 +22,8 @@ struct Work {
   bool refused;                ///< the length is not allowed
 };
 
-/// [warp] Finds works of increasing numbers. Lane i holds the i-th of as many sequences as lanes, and the prefix sum of their works.
+/// [warp] Finds works of increasing numbers. Lane i holds the i-th of as many sequences as lanes, and the prefix sum of
+/// their works.
 class WorkCursor {
  public:
   /// Loads the first lengths. They may be used after a barrier, so that its wait overlaps with the load.

@@ -1,5 +1,5 @@
-// The host API on every target there is: errors that the host finds, errors that only the device can find, and that the next call works.
-// case_test.cc tests results.
+// The host API on every target there is: errors that the host finds, errors that only the device can find, and that the
+// next call works. case_test.cc tests results.
 #include "farwarp/ops/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -80,8 +80,9 @@ TEST_P(GemmApi, AnAbortedWorldComputesNothingUntilItRecovers) {
   on_products([](Product& product) { expect_aborted_until_recovered(product); });
 }
 
-// Calls in two streams at the same time. If splits are added up in the operator's workspace, one call finds the operator busy. On Hopper
-// the calls share no memory, and mostly the first has left before the second begins. Detected or not, the next call is right.
+// Calls in two streams at the same time. If splits are added up in the operator's workspace, one call finds the
+// operator busy. On Hopper the calls share no memory, and mostly the first has left before the second begins. Detected
+// or not, the next call is right.
 TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;

@@ -42,7 +42,8 @@ std::string name_of(const Product& p) {
                      p.seed);
 }
 
-/// A matrix whose padding is NaN and whose memory ends with its last row, so that reads outside the matrix make the test fail.
+/// A matrix whose padding is NaN and whose memory ends with its last row, so that reads outside the matrix make the
+/// test fail.
 struct Matrix {
   int rows, columns;
   std::int64_t pitch;

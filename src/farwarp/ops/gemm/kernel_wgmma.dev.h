@@ -13,8 +13,8 @@ using namespace farwarp::gemm;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [thread] Joins the call for its block and leaves it at once. The other threads need not wait for the cells: no work here depends on the
-/// epoch or waits for a peer.
+/// [thread] Joins the call for its block and leaves it at once. The other threads need not wait for the cells: no work
+/// here depends on the epoch or waits for a peer.
 FARWARP_DEVICE void join_and_leave_call(const Args& args) {
   std::uint32_t phase = 0;
   Call call = read_call(args.view, args.slot, phase);
@@ -23,7 +23,8 @@ FARWARP_DEVICE void join_and_leave_call(const Args& args) {
   leave_call(call, 0);
 }
 
-// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers() waits for ever.
+// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers()
+// waits for ever.
 inline constexpr int kLoaderRegisters = 40, kMultiplierRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
 
@@ -51,8 +52,9 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   if (warpgroup == 0) {
     lower_registers<kLoaderRegisters>();
     if (thread_index() == 0) {
-      // A cold launch has to fetch its instructions, too. If the copies of all stages were started first, the main loop's instructions
-      // would arrive up to 4 us later (MEASURED.md). One step's copies do not delay them; the others wait until the multipliers run.
+      // A cold launch has to fetch its instructions, too. If the copies of all stages were started first, the main
+      // loop's instructions would arrive up to 4 us later (MEASURED.md). One step's copies do not delay them; the
+      // others wait until the multipliers run.
       wait(block.multipliers_started(), 0);
       tile::load_role(tile, args.grid, turns, loaded, load, wait);
     } else if (thread_index() == 32) {

@@ -1,4 +1,5 @@
-// The plan of gemm: shapes that it accepts, what it refuses with which messages, and that it never asks for more than the machine has.
+// The plan of gemm: shapes that it accepts, what it refuses with which messages, and that it never asks for more than
+// the machine has.
 #include "farwarp/ops/gemm/plan.h"
 
 #include <gtest/gtest.h>

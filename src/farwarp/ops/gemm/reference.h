@@ -10,8 +10,9 @@
 
 namespace farwarp::gemm {
 
-/// Rows and columns of y that are compared: all if there are few enough products, else one row of each group of up to 64 and one column
-/// of each group of up to 8. The seed chooses the place in a group. The sample has elements of every warp's part of every tile.
+/// Rows and columns of y that are compared: all if there are few enough products, else one row of each group of up to
+/// 64 and one column of each group of up to 8. The seed chooses the place in a group. The sample has elements of every
+/// warp's part of every tile.
 struct Sample {
   std::vector<int> rows;
   std::vector<int> columns;
@@ -24,7 +25,8 @@ class Reference {
   /// `w`: [n, k], `bias`: [n] or empty; contiguous, in the dtype's 16 bits.
   Reference(const GemmDesc& desc, std::span<const std::uint16_t> w, std::span<const std::uint16_t> bias,
             std::span<const int> columns);
-  /// `x_row`: [k], the row of x. values[c]: y[row, columns[c]]. squares[c]: the sum of its squared products and of the squared bias.
+  /// `x_row`: [k], the row of x. values[c]: y[row, columns[c]]. squares[c]: the sum of its squared products and of the
+  /// squared bias.
   void row(std::span<const std::uint16_t> x_row, std::vector<double>& values, std::vector<double>& squares) const;
 
  private:

@@ -18,11 +18,12 @@ enum class ParallelGemmExchange : std::uint8_t {
 /// "auto", "boxes", "words", "one_shot_words".
 const char* name_of(ParallelGemmExchange exchange);
 
-/// A product spread over R ranks. The sizes are those of the whole problem. All matrices are row-major and contiguous, sums are in fp32.
+/// A product spread over R ranks. The sizes are those of the whole problem. All matrices are row-major and contiguous,
+/// sums are in fp32.
 ///
 ///   all-gather      x [m/R, k], w [n/R, k], bias [n/R] of each rank -> y [m, n/R] = all ranks' x * w^T + bias
-///   reduce-scatter  x [m, k/R], w [n, k/R], bias [n] of each rank   -> y [m/R, n]: this rank's rows of the sum over ranks of
-///                                                                      x * w^T + bias
+///   reduce-scatter  x [m, k/R], w [n, k/R], bias [n] of each rank   -> y [m/R, n]: this rank's rows of the sum over
+///                                                                      ranks of x * w^T + bias
 ///   all-reduce      the same                                        -> y [m, n]: all rows of that sum
 ///
 /// So a bias that is the same on all ranks enters a reduced result R times, as in the challenge.
@@ -34,8 +35,8 @@ struct ParallelGemmDesc {
   bool has_bias = false;
   int max_sms = 0;       ///< at most so many blocks of a launch; 0: all multiprocessors
   int tile_columns = 0;  ///< rows of w (swap_ab: of x) in a tile; 0: the plan's choice
-  /// Parts of k that different blocks sum, 1 to 16; 0: the plan's choice. On Hopper: 1 with tiles of more than 128 columns; where splits are
-  /// blocks of a cluster (all-gather; few rows as words) 1 or 2, with swap_ab also 4.
+  /// Parts of k that different blocks sum, 1 to 16; 0: the plan's choice. On Hopper: 1 with tiles of more than 128
+  /// columns; where splits are blocks of a cluster (all-gather; few rows as words) 1 or 2, with swap_ab also 4.
   int splits = 0;
   int comm_blocks =
       0;  ///< all-gather: blocks that send x and do not multiply, on Hopper a multiple of splits; 0: the plan's choice
@@ -50,7 +51,8 @@ inline constexpr Kind kKinds[] = {Kind::kAllGather, Kind::kReduceScatter, Kind::
 /// The operator's name on the command line: "ag-gemm", "gemm-rs", "gemm-ar".
 const char* name_of(Kind kind);
 
-/// How a parallel product is computed: by our kernels, by NCCL and cuBLASLt one after the other, or as the table of plans says.
+/// How a parallel product is computed: by our kernels, by NCCL and cuBLASLt one after the other, or as the table of
+/// plans says.
 enum class Path : std::uint8_t { kOwn, kUnfused, kBest };
 /// "own", "unfused", "best".
 const char* name_of(Path path);

@@ -8,8 +8,8 @@ namespace farwarp::parallel_gemm {
 inline constexpr int kAlignment = 16;          // of a vector access
 inline constexpr int kUnfusedAlignment = 256;  // what cuBLASLt's heuristic assumes
 
-/// kInvalidArgument names the pointer. Allowed: device pointers that are multiples of `alignment`; `bias` is null exactly if the Desc has
-/// none.
+/// kInvalidArgument names the pointer. Allowed: device pointers that are multiples of `alignment`; `bias` is null
+/// exactly if the Desc has none.
 Status check_operands(const ParallelGemmDesc& desc, const void* x, const void* w, const void* bias, const void* y,
                       int alignment = kAlignment);
 

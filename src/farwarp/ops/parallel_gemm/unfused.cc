@@ -110,8 +110,8 @@ Status Unfused::State::call(const void* x, const void* w, const void* bias, void
   return gathers() ? product_of(x, w, bias, buffer, y, stream) : exchange(x, buffer, y, stream);
 }
 
-/// Makes the first call, on uninitialised memory. In its first call NCCL connects and both libraries load their kernels, so that call must
-/// not be captured.
+/// Makes the first call, on uninitialised memory. In its first call NCCL connects and both libraries load their
+/// kernels, so that call must not be captured.
 Status Unfused::State::call_once(Stream stream) {
   const Status called = group->connect(stream, [&] {
     return call(first.x.get(), first.w.get(), desc.has_bias ? first.bias.get() : nullptr, exchanged.get(),

@@ -1,5 +1,5 @@
-// Bulk copies (the TMA unit without tensors), tensor copies and mbarriers. PTX ISA, "Data Movement and Conversion Instructions: Bulk
-// copy" and "Parallel Synchronization: mbarrier".
+// Bulk copies (the TMA unit without tensors), tensor copies and mbarriers. PTX ISA, "Data Movement and Conversion
+// Instructions: Bulk copy" and "Parallel Synchronization: mbarrier".
 #pragma once
 
 #include "farwarp/substrate/cuda/memory.h"
@@ -24,7 +24,8 @@ FARWARP_DEVICE void mbarrier_arrive(Shared<Mbarrier> barrier) {
   asm volatile("mbarrier.arrive.release.cta.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 }
 
-// try_wait instead of test_wait: the hardware suspends the thread for a short, bounded time, and other warps get its issue slots.
+// try_wait instead of test_wait: the hardware suspends the thread for a short, bounded time, and other warps get its
+// issue slots.
 FARWARP_DEVICE bool mbarrier_test(Shared<Mbarrier> barrier, std::uint32_t parity) {
   const std::uint32_t address = ptx::shared_address(barrier.raw);
   std::uint32_t done;
@@ -80,9 +81,9 @@ FARWARP_DEVICE void bulk_wait_all() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-// One fence for each state space that copies read: bulk loads read global memory, bulk stores read shared memory. The two take 14
-// cycles on an H200. The form for all spaces takes 146, or 479 with 8 stores of the warp in flight, because ptxas puts a MEMBAR.GPU
-// before it.
+// One fence for each state space that copies read: bulk loads read global memory, bulk stores read shared memory. The
+// two take 14 cycles on an H200. The form for all spaces takes 146, or 479 with 8 stores of the warp in flight, because
+// ptxas puts a MEMBAR.GPU before it.
 FARWARP_DEVICE void proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n\tfence.proxy.async.global;" ::: "memory");
 }

@@ -56,8 +56,8 @@ FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
   }
 }
 
-// An e4m3 number's exponent and mantissa, moved to those of T, are the number times a power of two, also where it is denormal: T's bias is
-// greater than e4m3's, which is 7.
+// An e4m3 number's exponent and mantissa, moved to those of T, are the number times a power of two, also where it is
+// denormal: T's bias is greater than e4m3's, which is 7.
 template <class T>
 FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd) {
   constexpr bool kHalf = std::is_same_v<T, Half>;

@@ -1,7 +1,7 @@
 // Memory accesses: each is one PTX instruction.
 //
-// All accesses are volatile asm, so the compiler keeps them in program order. Those that order other accesses also clobber "memory".
-// ptxas may still reorder weak accesses, as it may the compiler's own.
+// All accesses are volatile asm, so the compiler keeps them in program order. Those that order other accesses also
+// clobber "memory". ptxas may still reorder weak accesses, as it may the compiler's own.
 #pragma once
 
 #include "farwarp/substrate/bits.h"
@@ -282,8 +282,8 @@ FARWARP_DEVICE void prefetch(Global<T> address) {
 }
 
 // ---- words -------------------------------------------------------------------------------------------------------
-// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular order. Only each
-// half is atomic, so both halves of a packet have the tag.
+// One 16-byte instruction. PTX treats the elements of a vector access as separate scalar accesses in no particular
+// order. Only each half is atomic, so both halves of a packet have the tag.
 
 FARWARP_DEVICE void store_words(Peer<Vec16> address, Vec16 words) {
   asm volatile("st.relaxed.sys.global.v2.b64 [%0], {%1, %2};" ::"l"(ptx::global_address(address.raw)), "l"(words.lo),

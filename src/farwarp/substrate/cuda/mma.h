@@ -9,14 +9,15 @@ namespace farwarp::FARWARP_TARGET {
 
 namespace ptx {
 
-/// PTX ISA, "Matrix Descriptor". Bits 0-13: the address; 16-29: the leading offset (unused by swizzled K-major tiles); 32-45: the
-/// distance from 8 rows to the next 8; all in units of 16 bytes. Bits 62-63: the swizzle, 1 for 128 bytes.
+/// PTX ISA, "Matrix Descriptor". Bits 0-13: the address; 16-29: the leading offset (unused by swizzled K-major tiles);
+/// 32-45: the distance from 8 rows to the next 8; all in units of 16 bytes. Bits 62-63: the swizzle, 1 for 128 bytes.
 FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int k) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32 | std::uint64_t{1} << 16;
   return kLayout | ((shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(k) * 2 / 16);
 }
 
-/// Of a tile whose rows are k. Bits 16-29: the distance from 64 columns to the next 64; 32-45: from 8 rows to the next 8.
+/// Of a tile whose rows are k. Bits 16-29: the distance from 64 columns to the next 64; 32-45: from 8 rows to the next
+/// 8.
 FARWARP_DEVICE std::uint64_t matrix_descriptor_rows(Shared<const std::byte> tile, int panel_bytes, int k) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32;
   const auto address = (shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(k) * 128 / 16;
@@ -34,13 +35,15 @@ template <class T, int columns>
 struct WgmmaRsRows;
 
 // clang-format off
-#define FARWARP_TEN(t) "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
+#define FARWARP_TEN(t) \
+  "%" #t "0, %" #t "1, %" #t "2, %" #t "3, %" #t "4, %" #t "5, %" #t "6, %" #t "7, %" #t "8, %" #t "9, "
 #define FARWARP_LIST_4 "%0, %1, %2, %3"
 #define FARWARP_LIST_8 "%0, %1, %2, %3, %4, %5, %6, %7"
 #define FARWARP_LIST_16 FARWARP_TEN() "%10, %11, %12, %13, %14, %15"
 #define FARWARP_LIST_24 FARWARP_TEN() FARWARP_TEN(1) "%20, %21, %22, %23"
 #define FARWARP_LIST_32 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) "%30, %31"
-#define FARWARP_LIST_48 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) "%40, %41, %42, %43, %44, %45, %46, %47"
+#define FARWARP_LIST_48 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) \
+  "%40, %41, %42, %43, %44, %45, %46, %47"
 #define FARWARP_LIST_64 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) FARWARP_TEN(4) FARWARP_TEN(5) \
   "%60, %61, %62, %63"
 #define FARWARP_FIRST_80 FARWARP_TEN() FARWARP_TEN(1) FARWARP_TEN(2) FARWARP_TEN(3) FARWARP_TEN(4) FARWARP_TEN(5) \
@@ -53,8 +56,8 @@ struct WgmmaRsRows;
 #define FARWARP_LIST_128 FARWARP_FIRST_80 FARWARP_TEN(8) FARWARP_TEN(9) FARWARP_TEN(10) FARWARP_TEN(11) \
   "%120, %121, %122, %123, %124, %125, %126, %127"
 #define FARWARP_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define FARWARP_SUMS_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), \
-  "+f"(d[i + 6]), "+f"(d[i + 7])
+#define FARWARP_SUMS_8(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), \
+  "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
 #define FARWARP_SUMS_16(d, i) FARWARP_SUMS_8(d, i), FARWARP_SUMS_8(d, i + 8)
 #define FARWARP_SUMS_24(d, i) FARWARP_SUMS_16(d, i), FARWARP_SUMS_8(d, i + 16)
 #define FARWARP_SUMS_32(d, i) FARWARP_SUMS_16(d, i), FARWARP_SUMS_16(d, i + 16)
@@ -66,22 +69,22 @@ struct WgmmaRsRows;
 #define FARWARP_SUMS_112(d, i) FARWARP_SUMS_96(d, i), FARWARP_SUMS_16(d, i + 96)
 #define FARWARP_SUMS_128(d, i) FARWARP_SUMS_64(d, i), FARWARP_SUMS_64(d, i + 64)
 
-// The operands after the sums are descriptor A, descriptor B and whether to accumulate. Then come constants: 1, 1 (A and B are not
-// negated) and two of `majors`: 0 if the tile is K-major, 1 if it is MN-major.
-#define FARWARP_WGMMA(name, majors, T, type, columns, sums, a_number, b_number, accumulate_number)                       \
-  template <>                                                                                                            \
-  struct name<T, columns> {                                                                                              \
-    static FARWARP_DEVICE void run(float (&d)[sums], std::uint64_t a, std::uint64_t b, std::uint32_t accumulate) {       \
-      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"              \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums        \
-                   "}, %" #a_number ", %" #b_number ", accumulate, 1, 1, " majors ";\n\t}"                                \
-                   : FARWARP_SUMS_##sums(d, 0) : "l"(a), "l"(b), "r"(accumulate));                                       \
-    }                                                                                                                    \
+// The operands after the sums are descriptor A, descriptor B and whether to accumulate. Then come constants: 1, 1 (A
+// and B are not negated) and two of `majors`: 0 if the tile is K-major, 1 if it is MN-major.
+#define FARWARP_WGMMA(name, majors, T, type, columns, sums, a_number, b_number, accumulate_number)                     \
+  template <>                                                                                                          \
+  struct name<T, columns> {                                                                                            \
+    static FARWARP_DEVICE void run(float (&d)[sums], std::uint64_t a, std::uint64_t b, std::uint32_t accumulate) {     \
+      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"            \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums      \
+                   "}, %" #a_number ", %" #b_number ", accumulate, 1, 1, " majors ";\n\t}"                             \
+                   : FARWARP_SUMS_##sums(d, 0) : "l"(a), "l"(b), "r"(accumulate));                                     \
+    }                                                                                                                  \
   };
-#define FARWARP_WGMMA_BOTH(columns, sums, a_number, b_number, accumulate_number)                             \
+#define FARWARP_WGMMA_BOTH(columns, sums, a_number, b_number, accumulate_number)                                       \
   FARWARP_WGMMA(Wgmma, "0, 0", Half, "f16", columns, sums, a_number, b_number, accumulate_number)            \
   FARWARP_WGMMA(Wgmma, "0, 0", Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
-#define FARWARP_WGMMA_MN_BOTH(columns, sums, a_number, b_number, accumulate_number)                          \
+#define FARWARP_WGMMA_MN_BOTH(columns, sums, a_number, b_number, accumulate_number)                                    \
   FARWARP_WGMMA(WgmmaMn, "1, 0", Half, "f16", columns, sums, a_number, b_number, accumulate_number)          \
   FARWARP_WGMMA(WgmmaMn, "1, 0", Bf16, "bf16", columns, sums, a_number, b_number, accumulate_number)
 FARWARP_WGMMA_BOTH(8, 4, 4, 5, 6)
@@ -100,17 +103,17 @@ FARWARP_WGMMA_MN_BOTH(8, 4, 4, 5, 6)
 FARWARP_WGMMA_MN_BOTH(16, 8, 8, 9, 10)
 FARWARP_WGMMA_MN_BOTH(64, 32, 32, 33, 34)
 // After the sums: four words of A, descriptor B, whether to accumulate; 1, 1 as above; `major` of B.
-#define FARWARP_WGMMA_RS(name, major, T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \
-  template <>                                                                                                            \
-  struct name<T, columns> {                                                                                              \
-    static FARWARP_DEVICE void run(float (&d)[sums], const std::uint32_t (&a)[4], std::uint64_t b,                       \
-                                   std::uint32_t accumulate) {                                                           \
-      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"              \
-                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums        \
-                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_number ", accumulate, 1, 1, " major ";\n\t}"     \
-                   : FARWARP_SUMS_##sums(d, 0)                                                                           \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                               \
-    }                                                                                                                    \
+#define FARWARP_WGMMA_RS(name, major, T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)             \
+  template <>                                                                                                          \
+  struct name<T, columns> {                                                                                            \
+    static FARWARP_DEVICE void run(float (&d)[sums], const std::uint32_t (&a)[4], std::uint64_t b,                     \
+                                   std::uint32_t accumulate) {                                                         \
+      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"            \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k16.f32." type "." type " {" FARWARP_LIST_##sums      \
+                   "}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b_number ", accumulate, 1, 1, " major ";\n\t}"    \
+                   : FARWARP_SUMS_##sums(d, 0)                                                                         \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate));                             \
+    }                                                                                                                  \
   };
 #define FARWARP_WGMMA_RS_BOTH(name, major, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)               \
   FARWARP_WGMMA_RS(name, major, Half, "f16", columns, sums, a0, a1, a2, a3, b_number, accumulate_number)             \
@@ -158,8 +161,8 @@ FARWARP_WGMMA_RS_BOTH(WgmmaRsRows, "1", 128, 64, 64, 65, 66, 67, 68, 69)
 
 FARWARP_DEVICE void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-// ptxas 13.0 takes the lower half of a 64-bit register for both words of `a` that are loaded with it. After a permutation that changes
-// nothing it no longer knows where the words come from.
+// ptxas 13.0 takes the lower half of a 64-bit register for both words of `a` that are loaded with it. After a
+// permutation that changes nothing it no longer knows where the words come from.
 template <int count>
 FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]) {
 #pragma unroll
@@ -207,8 +210,8 @@ FARWARP_DEVICE void wgmma_wait_read() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// The empty asm makes the sums depend on the wait. For the compiler they are ready when wgmma() returns, so it could read them before
-// the wait.
+// The empty asm makes the sums depend on the wait. For the compiler they are ready when wgmma() returns, so it could
+// read them before the wait.
 template <int pending, int count>
 FARWARP_DEVICE void wgmma_wait_sums(float (&sums)[count]) {
   wgmma_wait_read<pending>();

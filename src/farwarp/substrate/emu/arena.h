@@ -1,7 +1,7 @@
 // The address space of all emulated devices, its allocations, and the shadow of every 8-byte granule.
 //
-// One reservation holds a region per device. So an address gives its device and its shadow by arithmetic, and the addresses of a
-// device's allocations do not depend on what other host threads allocate at the same time.
+// One reservation holds a region per device. So an address gives its device and its shadow by arithmetic, and the
+// addresses of a device's allocations do not depend on what other host threads allocate at the same time.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ namespace farwarp::emu {
 /// The byte that fresh memory is filled with: NaN as fp16, bf16, fp32 and fp64, -1 as an integer.
 inline constexpr unsigned char kPoison = 0xff;
 
-/// Which thread last wrote a granule, when and how. Packed into 64 bits: time 37 | uid 22 | flags 5. Zero: the host wrote it, and all
-/// threads know the write.
+/// Which thread last wrote a granule, when and how. Packed into 64 bits: time 37 | uid 22 | flags 5. Zero: the host
+/// wrote it, and all threads know the write.
 class Stamp {
  public:
   static constexpr int kTimeBits = 37;  ///< half a day of steps at 3 million a second

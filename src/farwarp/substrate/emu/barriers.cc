@@ -87,7 +87,8 @@ std::vector<Warp*> whole_warps(const std::vector<Thread*>& threads, int lanes, i
   return warps;
 }
 
-/// True if all threads have arrived. Those that wait then learn what all have done, and are ready; the barrier can be used again.
+/// True if all threads have arrived. Those that wait then learn what all have done, and are ready; the barrier can be
+/// used again.
 bool complete_group(NamedBarrier& barrier, int number) {
   Engine& the_engine = engine();
   const Thread& running = the_engine.running();

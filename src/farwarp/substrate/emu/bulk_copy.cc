@@ -1,5 +1,5 @@
-// The async proxy of sm90: bulk and tensor copies. A copy reads its source and writes its destination at two moments that the schedule
-// chooses, at the latest when a thread waits for them.
+// The async proxy of sm90: bulk and tensor copies. A copy reads its source and writes its destination at two moments
+// that the schedule chooses, at the latest when a thread waits for them.
 #include <fmt/format.h>
 
 #include <algorithm>

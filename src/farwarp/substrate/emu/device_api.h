@@ -1,5 +1,6 @@
-// The engine's functions that the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h mma.h clock.h) calls. The vocabulary
-// is compiled once per personality, the engine once. The running thread calls these functions, on its fiber.
+// The engine's functions that the emulated device vocabulary (ids.h memory.h sync.h warp.h async.h mma.h clock.h)
+// calls. The vocabulary is compiled once per personality, the engine once. The running thread calls these functions, on
+// its fiber.
 #pragma once
 
 #include <cstddef>
@@ -63,7 +64,8 @@ void group_arrive(int number, int threads);
 int cluster_rank();
 void cluster_arrive(Order order);
 void cluster_wait();
-/// The address in the shared memory of block `rank` of the thread's cluster that corresponds to `address` in its own block.
+/// The address in the shared memory of block `rank` of the thread's cluster that corresponds to `address` in its own
+/// block.
 void* place_in_cluster(void* address, int rank);
 
 enum class WarpOp : std::uint8_t { sync, shuffle, ballot, match, mma };
@@ -103,8 +105,8 @@ struct MatrixOperands {
   friend bool operator==(const MatrixOperands&, const MatrixOperands&) = default;
 };
 void wgmma_fence();
-/// `sums` has columns / 2 floats of the running thread. It is poisoned until wgmma_wait(0). `a`: the thread's four words of A, if A is in
-/// registers; they are read when the instruction runs.
+/// `sums` has columns / 2 floats of the running thread. It is poisoned until wgmma_wait(0). `a`: the thread's four
+/// words of A, if A is in registers; they are read when the instruction runs.
 void wgmma(const MatrixOperands& operands, float* sums, const std::uint32_t* a = nullptr);
 void wgmma_commit();
 void wgmma_wait(int pending);

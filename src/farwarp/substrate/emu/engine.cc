@@ -15,8 +15,8 @@ std::uint64_t host_nanoseconds() {
       std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
-/// After this many steps without a write or a synchronisation a kernel is assumed to spin. It is far more than kernels take between
-/// two stores (8 x 8 x 256 threads that read 8192 words each), and takes a few seconds.
+/// After this many steps without a write or a synchronisation a kernel is assumed to spin. It is far more than kernels
+/// take between two stores (8 x 8 x 256 threads that read 8192 words each), and takes a few seconds.
 constexpr Time kLongestReading = Time{1} << 27;
 
 /// How often the engine checks whether active host threads sleep.
@@ -75,8 +75,8 @@ void Engine::main() {
   }
 }
 
-/// True if a host thread waits for work and no registered host thread is expected to add any: all are blocked, or sleep elsewhere, or
-/// the engine has waited for them long enough.
+/// True if a host thread waits for work and no registered host thread is expected to add any: all are blocked, or sleep
+/// elsewhere, or the engine has waited for them long enough.
 bool Engine::may_run() {
   if (waiters_.empty()) return false;
   return active_host_threads() == 0 || host_sleep_.all_asleep() || waited_long_enough();
@@ -236,8 +236,8 @@ void Engine::poll_other_processes() {
   }
 }
 
-/// A host thread that waits outside the library may still enqueue what kernels wait for. So deadlines and delays take time of the host's
-/// clock.
+/// A host thread that waits outside the library may still enqueue what kernels wait for. So deadlines and delays take
+/// time of the host's clock.
 void Engine::let_real_time_pass() {
   if (schedule.any_ready() || streams_changed_) return;
   const std::uint64_t start = host_nanoseconds();

@@ -1,9 +1,9 @@
 // The engine: one thread that executes every block of every emulated device.
 //
-// Host threads call the engine through the Machine (machine.cc) and hold `mutex_`. Fibers call it through device_api.h, on the engine's
-// own thread, which holds `mutex_` while it runs. Parts: schedule.h picks the next thread. memory_model.cc and knowledge.cc execute
-// accesses. barriers.cc, mbarrier.cc, bulk_copy.cc and matrix.cc execute the rest of the vocabulary. streams.cc starts and ends work.
-// report.cc writes the messages of failures.
+// Host threads call the engine through the Machine (machine.cc) and hold `mutex_`. Fibers call it through device_api.h,
+// on the engine's own thread, which holds `mutex_` while it runs. Parts: schedule.h picks the next thread.
+// memory_model.cc and knowledge.cc execute accesses. barriers.cc, mbarrier.cc, bulk_copy.cc and matrix.cc execute the
+// rest of the vocabulary. streams.cc starts and ends work. report.cc writes the messages of failures.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,8 @@
 
 namespace farwarp::emu {
 
-/// The newest release that guards a 4-byte word, and the release before it. A load that returns the previous value pairs with the
-/// latter.
+/// The newest release that guards a 4-byte word, and the release before it. A load that returns the previous value
+/// pairs with the latter.
 struct WordRecord {
   SnapshotRef newest;
   SnapshotRef previous;
@@ -79,8 +79,8 @@ class Engine {
   void note_progress() { last_progress_ = schedule.now(); }
   /// Suspends the running thread until make_ready().
   void block(Wait wait, const void* site);
-  /// Aborts all work on the running thread's device; synchronize() then reports `what`. Throws, to unwind this thread. The launch's other
-  /// threads are abandoned where they are suspended; their stacks own nothing.
+  /// Aborts all work on the running thread's device; synchronize() then reports `what`. Throws, to unwind this thread.
+  /// The launch's other threads are abandoned where they are suspended; their stacks own nothing.
   [[noreturn]] void fault(const std::string& what);
   /// The same, called by an event on the engine's stack. Does not throw.
   void fault(Launch& launch, std::string what);
@@ -99,7 +99,8 @@ class Engine {
   void wake_watchers(Granule granule);
   void watch(Thread& thread, Granule granule);
   void unwatch(Thread& thread);
-  /// The time at which `thread` sees the newest write of the granule; kForever if only synchronisation makes it visible.
+  /// The time at which `thread` sees the newest write of the granule; kForever if only synchronisation makes it
+  /// visible.
   Time visible_at(const Thread& thread, Granule granule, Stamp stamp) const;
 
   /// Adds to `load_records`, if there are any.

@@ -30,7 +30,8 @@ struct Launch;
 struct Device;
 struct Thread;
 
-/// One thread's clock: the shared base, and the times up to which it covers the writes of its own block, of its warp and its own.
+/// One thread's clock: the shared base, and the times up to which it covers the writes of its own block, of its warp
+/// and its own.
 struct View {
   ClockRef base;
   Time block = 0;
@@ -38,8 +39,8 @@ struct View {
   Time self = 0;
 };
 
-/// The knowledge that a release passes on. `known` has the writes that the releaser knew. `published` has those of them that the async
-/// proxy may read (sm90) or that are visible beyond the block (gfx942); see knowledge.h.
+/// The knowledge that a release passes on. `known` has the writes that the releaser knew. `published` has those of them
+/// that the async proxy may read (sm90) or that are visible beyond the block (gfx942); see knowledge.h.
 struct Snapshot {
   ClockRef known;
   ClockRef published;
@@ -91,7 +92,8 @@ struct Thread : ThreadIds {
 
   int open_group = 0;  ///< the group of bulk stores issued now; earlier groups are committed
 
-  // wgmma: how many it has issued and waited for, the open group, and whether it has called wgmma_fence() since the last wait.
+  // wgmma: how many it has issued and waited for, the open group, and whether it has called wgmma_fence() since the
+  // last wait.
   std::uint64_t matrix_issued = 0;
   std::uint64_t matrix_waited = 0;
   int open_matrix_group = 0;
@@ -127,8 +129,8 @@ struct Mbarrier {
   ClockRef completed_published;
 };
 
-/// The memory outside the block that a copy moves: consecutive bytes, or a box of a matrix. It is divided into units of 16 bytes, which
-/// swizzles permute.
+/// The memory outside the block that a copy moves: consecutive bytes, or a box of a matrix. It is divided into units of
+/// 16 bytes, which swizzles permute.
 struct CopyBox {
   std::byte* base = nullptr;  ///< address of the box's first row and column, which may lie outside the matrix
   std::int64_t pitch = 0;     ///< bytes from row to row

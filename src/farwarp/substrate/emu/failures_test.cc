@@ -1,5 +1,5 @@
-// A failure ends the launch with a report that names the thread, the place and the error. It never crashes or hangs, and later launches
-// work.
+// A failure ends the launch with a report that names the thread, the place and the error. It never crashes or hangs,
+// and later launches work.
 #include <chrono>
 
 #include "farwarp/substrate/emu/litmus_rig_test.h"

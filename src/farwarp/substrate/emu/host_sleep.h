@@ -9,15 +9,16 @@ namespace farwarp::emu {
 
 class HostSleep {
  public:
-  /// True if each active host thread (base/host_activity.h) has slept in the operating system, without an interruption, for 20 ms.
-  /// A thread that computes, or waits for a processor, does not sleep, however loaded the machine is. Cheap: looks every 10 ms.
+  /// True if each active host thread (base/host_activity.h) has slept in the operating system, without an interruption,
+  /// for 20 ms. A thread that computes, or waits for a processor, does not sleep, however loaded the machine is. Cheap:
+  /// looks every 10 ms.
   bool all_asleep();
 
  private:
   using Clock = std::chrono::steady_clock;
   struct Sleep {
-    std::uint64_t switches =
-        0;  ///< how often the thread has gone to sleep; if two looks find the same number, it has not woken between them
+    /// how often the thread has gone to sleep; if two looks find the same number, it has not woken between them
+    std::uint64_t switches = 0;
     Clock::time_point since;
   };
   bool look();

@@ -23,8 +23,8 @@ ClockRef flatten(const Thread& thread, const View& view, Time self) {
   return with(view.base, std::move(entries));
 }
 
-/// True if all threads of `launch` know writes of `writer` at `time`, because the writer's launch finished on the same device before this
-/// one started, or because the host had synchronised with it.
+/// True if all threads of `launch` know writes of `writer` at `time`, because the writer's launch finished on the same
+/// device before this one started, or because the host had synchronised with it.
 bool known_at_start(const Launch& launch, Uid writer, Time time) {
   const LaunchInfo* info = engine().launch_info(writer);
   if (info == nullptr || time < info->start) return true;  // the launch has ended; a later launch may have its number
@@ -155,7 +155,8 @@ void acquire(Thread& thread, const Snapshot& released, Scope scope) {
   if (narrower == Scope::chiplet && !same_chiplet(thread, released.writer)) return;
   const bool same_device = engine().launch_info(released.writer)->device == thread.launch->device->index;
   if (narrower == Scope::device && !same_device) return;
-  // A proxy fence has effect only on its device. Before its copies read what a peer wrote, the acquiring thread must execute one.
+  // A proxy fence has effect only on its device. Before its copies read what a peer wrote, the acquiring thread must
+  // execute one.
   const ClockRef for_copies = sm90(thread) && !same_device ? ClockRef{} : released.published;
   acquire_clocks(thread, sm90(thread) || same_block ? released.known : released.published, for_copies);
   thread.last_acquired = released.time;

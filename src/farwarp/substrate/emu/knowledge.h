@@ -1,9 +1,11 @@
 // Happens-before: which writes a thread knows, and how synchronisation spreads this knowledge.
 //
 // Every thread has two clocks. `seen` has the writes ordered before its next access. `published` is a subset of it:
-//   sm90    the writes that the async proxy may read on behalf of the thread. A proxy fence publishes all that the thread has seen.
-//   gfx942  the writes that the thread's releases publish beyond the block. A drain or a release by a thread publishes its own stores. A
-//           barrier passes on only the stores that each wave had drained, because s_barrier does not wait for vmcnt.
+//   sm90    the writes that the async proxy may read on behalf of the thread. A proxy fence publishes all that the
+//           thread has seen.
+//   gfx942  the writes that the thread's releases publish beyond the block. A drain or a release by a thread publishes
+//           its own stores. A barrier passes on only the stores that each wave had drained, because s_barrier does not
+//           wait for vmcnt.
 // The same synchronisation spreads both clocks, so both personalities use the same struct.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Litmus kernels. Each is a small protocol; its variants have mistakes that the emulator must catch. Those with bulk copies are in
-// litmus_bulk_test.dev.cc.
+// Litmus kernels. Each is a small protocol; its variants have mistakes that the emulator must catch. Those with bulk
+// copies are in litmus_bulk_test.dev.cc.
 #include "farwarp/substrate/emu/litmus_test.h"
 
 #include "farwarp/substrate/device.h"
@@ -63,8 +63,8 @@ FARWARP_KERNEL(litmus_blocks, LitmusArgs, 1) {
   }
 }
 
-/// Block 0 sends to block `count`, by a flag of chiplet scope or (kRight) of device scope. The reader gives up after a millisecond: to it a flag of
-/// another XCD's L2 may stay unseen.
+/// Block 0 sends to block `count`, by a flag of chiplet scope or (kRight) of device scope. The reader gives up after a
+/// millisecond: to it a flag of another XCD's L2 may stay unseen.
 template <Scope scope>
 FARWARP_DEVICE void message_to_block(const LitmusArgs& args) {
   const Global<std::uint32_t> flag(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
@@ -87,8 +87,9 @@ FARWARP_KERNEL(litmus_chiplet, LitmusArgs, 1) {
   }
 }
 
-/// Every block increments its XCD's counter; the last of an XCD increments the device's. The last of all adds up what all blocks stored. There are
-/// num_blocks() / count blocks on an XCD. kScopeTooNarrow: all XCDs use one counter of chiplet scope.
+/// Every block increments its XCD's counter; the last of an XCD increments the device's. The last of all adds up what
+/// all blocks stored. There are num_blocks() / count blocks on an XCD. kScopeTooNarrow: all XCDs use one counter of
+/// chiplet scope.
 FARWARP_KERNEL(litmus_chiplets, LitmusArgs, 1) {
   const Words data(data_of(args, args.rank).raw);
   const Global<std::uint32_t> device(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
@@ -109,9 +110,10 @@ FARWARP_KERNEL(litmus_chiplets, LitmusArgs, 1) {
   store(result_of(args), sum);
 }
 
-/// Every block increments its XCD's counter; the last of an XCD increments the device's, for which the first block of each XCD waits. It starts the
-/// others of its XCD, and each adds up what all blocks stored. kNoRelease: the last of an XCD does not release to the device; kNoAcquire: nor does
-/// the first of an XCD acquire from it; kNoBarrier: the first of an XCD does not release to the others.
+/// Every block increments its XCD's counter; the last of an XCD increments the device's, for which the first block of
+/// each XCD waits. It starts the others of its XCD, and each adds up what all blocks stored. kNoRelease: the last of an
+/// XCD does not release to the device; kNoAcquire: nor does the first of an XCD acquire from it; kNoBarrier: the first
+/// of an XCD does not release to the others.
 FARWARP_KERNEL(litmus_schedulers, LitmusArgs, 1) {
   const Words data(data_of(args, args.rank).raw);
   const Global<std::uint32_t> device(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));

@@ -1,10 +1,10 @@
 // The emulated machine as the host sees it: devices, memory, streams of work. runtime/ is its only caller.
 //
-// One engine thread per process executes all blocks of all emulated devices on fibers. A work item (a launch, a copy, a fill) belongs
-// to a stream and starts when its predecessors in the stream are done. The engine makes progress only while some thread waits in
-// synchronize() and every registered host thread is blocked (base/host_activity.h). It starts work in the order (device, stream,
-// position). So a schedule depends only on the seed, not on how the operating system ran the host threads. host_sleep.h finds threads
-// that wait outside of the library.
+// One engine thread per process executes all blocks of all emulated devices on fibers. A work item (a launch, a copy, a
+// fill) belongs to a stream and starts when its predecessors in the stream are done. The engine makes progress only
+// while some thread waits in synchronize() and every registered host thread is blocked (base/host_activity.h). It
+// starts work in the order (device, stream, position). So a schedule depends only on the seed, not on how the operating
+// system ran the host threads. host_sleep.h finds threads that wait outside of the library.
 #pragma once
 
 #include <chrono>
@@ -24,8 +24,9 @@ namespace farwarp::emu {
 
 struct ScheduleOptions {
   std::uint64_t seed = 1;
-  /// true: the engine switches threads at random accesses and runs warps and ranks at unequal random speeds; a read that nothing orders
-  /// after a write may return the previous value. false: a fast schedule for large shapes, still weakly ordered.
+  /// true: the engine switches threads at random accesses and runs warps and ranks at unequal random speeds; a read
+  /// that nothing orders after a write may return the previous value. false: a fast schedule for large shapes, still
+  /// weakly ordered.
   bool adversarial = true;
 };
 
@@ -33,20 +34,22 @@ struct ScheduleReport {
   std::uint64_t hash = 0;          ///< hash of every scheduling decision since set_schedule()
   std::uint64_t thread_steps = 0;  ///< memory accesses and synchronisations executed
   double seconds = 0;              ///< wall time during which the engine ran fibers
-  /// The first data race: a plain load of bytes that a write has changed and that nothing orders after this write. It is a race whatever
-  /// value the load returned. Names the reader, the address and the writer. Empty if there was none.
+  /// The first data race: a plain load of bytes that a write has changed and that nothing orders after this write. It
+  /// is a race whatever value the load returned. Names the reader, the address and the writer. Empty if there was none.
   std::string race;
   /// The first stall (no thread can progress): which threads wait, where and for which value. Empty if there was none.
   std::string stall;
-  /// The host threads that were not blocked and enqueued nothing while the latest deadline passed. Empty if all were blocked.
+  /// The host threads that were not blocked and enqueued nothing while the latest deadline passed. Empty if all were
+  /// blocked.
   std::string host_threads;
 };
 
-/// How long registered host threads that are awake can stop the engine, counted from their last change (host_activity_changes()).
+/// How long registered host threads that are awake can stop the engine, counted from their last change
+/// (host_activity_changes()).
 inline constexpr std::chrono::nanoseconds kPatience = std::chrono::seconds(10);
 
-/// What a bulk or tensor load read of global memory: rows of bytes. Rows and columns outside the matrix are not read; rows 0: all are
-/// outside.
+/// What a bulk or tensor load read of global memory: rows of bytes. Rows and columns outside the matrix are not read;
+/// rows 0: all are outside.
 struct LoadRecord {
   int ordinal = 0;  ///< of the device
   int block = 0;
@@ -75,12 +78,13 @@ class Machine {
   /// Each personality numbers its devices from 0. Opening an ordinal twice gives the same device.
   Status open_device(TargetKind personality, int ordinal, const MachineShape& shape);
 
-  /// Allocates memory of a device and fills it with poison. The host may use the pointer directly while no work is in flight.
+  /// Allocates memory of a device and fills it with poison. The host may use the pointer directly while no work is in
+  /// flight.
   Result<void*> allocate(TargetKind personality, int ordinal, std::size_t bytes);
   /// Allocates memory in a memfd, so that other processes can map it. It is zeroed, not poisoned. The machine owns *fd.
   Result<void*> allocate_shared(TargetKind personality, int ordinal, std::size_t bytes, int* fd);
-  /// Maps another process's memfd as memory of a peer device. From then on schedules are not exact, because two processes have no global
-  /// order: waits poll, and time is the host's clock.
+  /// Maps another process's memfd as memory of a peer device. From then on schedules are not exact, because two
+  /// processes have no global order: waits poll, and time is the host's clock.
   Result<void*> map_shared(int fd, std::size_t bytes);
   void release(void* pointer);
   /// After everything that the device's streams have, which may use the memory.
@@ -91,12 +95,14 @@ class Machine {
   void destroy_stream(TargetKind personality, int ordinal, StreamId stream);
   Status launch(TargetKind personality, int ordinal, StreamId stream, const KernelRecord& kernel, LaunchShape shape,
                 const void* args);
-  /// Runs `work` on the host, in stream order. `work` must write device memory through host_write(), so that the memory model sees it.
+  /// Runs `work` on the host, in stream order. `work` must write device memory through host_write(), so that the memory
+  /// model sees it.
   void enqueue_host(TargetKind personality, int ordinal, StreamId stream, std::function<void()> work);
   /// The stream's next item starts when the virtual clock has advanced by this much.
   void enqueue_delay(TargetKind personality, int ordinal, StreamId stream, std::uint64_t nanoseconds);
-  /// Blocks until the stream is empty. Never hangs: if no thread can progress, the virtual clock advances to the next deadline of a
-  /// parked thread. If there is none, the launch is aborted and this function returns kInternal with the stall report.
+  /// Blocks until the stream is empty. Never hangs: if no thread can progress, the virtual clock advances to the next
+  /// deadline of a parked thread. If there is none, the launch is aborted and this function returns kInternal with the
+  /// stall report.
   Status synchronize(TargetKind personality, int ordinal, StreamId stream,
                      std::chrono::nanoseconds patience = kPatience);
   /// Blocks until all streams of the device are empty. Does not report their errors; synchronize() of each stream does.
@@ -108,8 +114,8 @@ class Machine {
   std::uint64_t nanoseconds();                        ///< the virtual clock
   void set_schedule(const ScheduleOptions& options);  ///< also resets the report; call it while no work is in flight
   ScheduleReport report();
-  /// From now on appends a record of each bulk and tensor load to `records`, in the order in which kernels issue them; nullptr: no longer.
-  /// Call it while no work is in flight.
+  /// From now on appends a record of each bulk and tensor load to `records`, in the order in which kernels issue them;
+  /// nullptr: no longer. Call it while no work is in flight.
   void record_loads(std::vector<LoadRecord>* records);
 
  private:

@@ -1,6 +1,7 @@
-// wgmma: the matrix instructions of sm90. An instruction runs after all 128 threads of its warpgroup have issued it and after the
-// instructions before it, at a moment that the schedule chooses, at the latest when a thread waits for it. At that moment it reads its
-// operands, through the async proxy. A thread's accumulator registers hold poison until it has waited for all instructions on them.
+// wgmma: the matrix instructions of sm90. An instruction runs after all 128 threads of its warpgroup have issued it and
+// after the instructions before it, at a moment that the schedule chooses, at the latest when a thread waits for it. At
+// that moment it reads its operands, through the async proxy. A thread's accumulator registers hold poison until it has
+// waited for all instructions on them.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -46,8 +47,8 @@ float float_of(DType type, std::uint16_t bits) {
   return type == DType::kF16 ? float_from(Half{bits}) : float_from(Bf16{bits});
 }
 
-/// Reads rows of the operands with the knowledge of a warp. For a write that the warp does not know it may return the old value, and it
-/// reports a race.
+/// Reads rows of the operands with the knowledge of a warp. For a write that the warp does not know it may return the
+/// old value, and it reports a race.
 class TileReader {
  public:
   TileReader(const Thread& thread, const View& seen, const View& published)

@@ -1,5 +1,5 @@
-// Loads, stores, read-modify-writes and fences. A granule keeps its newest and its previous value. What the reader knows (knowledge.h)
-// decides which of them a load returns; for atomic stores also the time since the store.
+// Loads, stores, read-modify-writes and fences. A granule keeps its newest and its previous value. What the reader
+// knows (knowledge.h) decides which of them a load returns; for atomic stores also the time since the store.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,8 +55,8 @@ void check_parkable(const Thread& thread, const void* address) {
   engine().fault(fmt::format("park on {} ({})", fmt::ptr(address), engine().arena.describe(address)));
 }
 
-/// True if an atomic access or the newest write has chiplet scope, but is of another XCD than the other, and nothing has ordered them: each XCD's L2
-/// may then have a line of its own.
+/// True if an atomic access or the newest write has chiplet scope, but is of another XCD than the other, and nothing
+/// has ordered them: each XCD's L2 may then have a line of its own.
 bool misses_chiplet(const Thread& thread, Access access, Stamp stamp) {
   if (!access.strong || !(access.scope <= Scope::chiplet || stamp.has(Stamp::kChiplet))) return false;
   return !knows(thread, stamp) && !same_chiplet(thread, stamp.uid());
@@ -79,8 +79,8 @@ SnapshotRef record_of(std::uint64_t word, Stamp granule, bool newest) {
   return before ? it->second.previous : it->second.newest;
 }
 
-/// Records a write of `words` words at `now`, guarded by `released` (null: by no release). Returns kRecord if the granule has
-/// records.
+/// Records a write of `words` words at `now`, guarded by `released` (null: by no release). Returns kRecord if the
+/// granule has records.
 std::uint64_t replace_records(std::uint64_t word, int words, Stamp granule, const SnapshotRef& released, Time now) {
   if (!released && !granule.has(Stamp::kRecord)) return 0;
   auto& records = engine().records;
@@ -335,7 +335,8 @@ void Engine::unwatch(Thread& thread) {
   thread.watches.clear();
 }
 
-/// Called after a write. Wakes the granule's watchers that see the write, and schedules the wake-up of those that see it later.
+/// Called after a write. Wakes the granule's watchers that see the write, and schedules the wake-up of those that see
+/// it later.
 void Engine::wake_watchers(Granule granule) {
   const auto found = watched.find(granule);
   if (found == watched.end()) return;

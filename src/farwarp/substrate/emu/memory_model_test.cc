@@ -8,7 +8,8 @@ namespace {
 
 class MemoryModelTest : public testing::TestWithParam<TargetKind> {
  protected:
-  /// The number of the kSeeds schedules that gave a wrong answer, or -1 if a launch failed. races_ counts the schedules with a data race.
+  /// The number of the kSeeds schedules that gave a wrong answer, or -1 if a launch failed. races_ counts the schedules
+  /// with a data race.
   int wrong_answers(const char* kernel, int ranks, int variant, LaunchShape shape,
                     const std::function<bool(const Rig&)>& right, int count = 0) {
     int wrong = 0;
@@ -164,7 +165,8 @@ TEST_P(MemoryModelTest, BulkLoadNeedsProxyFenceAndMbarrier) {
 
 // ---- kernel boundaries ----
 
-/// The number of the kSeeds schedules in which rank 1 missed some of eight words that another kernel had written before.
+/// The number of the kSeeds schedules in which rank 1 missed some of eight words that another kernel had written
+/// before.
 int missed(Rig& rig, const std::function<void(Rig&)>& work) {
   int missed = 0;
   for (int seed = 1; seed <= kSeeds; ++seed) {

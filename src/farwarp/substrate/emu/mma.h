@@ -75,8 +75,9 @@ FARWARP_DEVICE void lower_registers() {}
 template <int count>
 FARWARP_DEVICE void raise_registers() {}
 
-// mma() and mfma(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32, one product after the other in the
-// order of k. A product of two 16-bit numbers has at most 22 bits, so it is exact in fp32, unless it is too small for a normal number.
+// mma() and mfma(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32, one
+// product after the other in the order of k. A product of two 16-bit numbers has at most 22 bits, so it is exact in
+// fp32, unless it is too small for a normal number.
 
 /// The 16 numbers of a row, of which lanes have four each: lanes `first`, `first` + `step`, ...
 template <class T>

@@ -1,4 +1,5 @@
-// The emulator's table of kernels. FARWARP_KERNEL adds a record for each kernel and personality that is linked into the program.
+// The emulator's table of kernels. FARWARP_KERNEL adds a record for each kernel and personality that is linked into the
+// program.
 #pragma once
 
 #include <cstddef>

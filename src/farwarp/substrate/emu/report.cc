@@ -35,8 +35,8 @@ std::string_view name_of_wait(const Thread& thread) {
   return "nothing";
 }
 
-/// "binary+0x1234" for addr2line, which names the call's line if the kernels were compiled with -g. `site` is a return address; the
-/// call is before it.
+/// "binary+0x1234" for addr2line, which names the call's line if the kernels were compiled with -g. `site` is a return
+/// address; the call is before it.
 std::string describe_site(const void* site) {
   Dl_info info;
   if (site == nullptr || dladdr(site, &info) == 0 || info.dli_fname == nullptr) return "unknown code";

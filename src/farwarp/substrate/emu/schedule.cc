@@ -126,7 +126,8 @@ Warp* Schedule::pick_warp_at_random() {
   return warp;
 }
 
-/// Chooses the warp whose ready lanes run next, one after the other. Adversarial: a random warp, and half the time only one lane of it.
+/// Chooses the warp whose ready lanes run next, one after the other. Adversarial: a random warp, and half the time only
+/// one lane of it.
 /// Fast: a warp has several turns, because its stacks are in the processor's cache then.
 void Schedule::begin_turn() {
   if (options_.adversarial) {
@@ -145,7 +146,8 @@ void Schedule::begin_turn() {
   next_lane_ = -1;
 }
 
-/// Returns the lane that the previous call chose, and chooses the next lane. That lane's stack is prefetched while this lane runs:
+/// Returns the lane that the previous call chose, and chooses the next lane. That lane's stack is prefetched while this
+/// lane runs:
 /// switching fibers takes a third of the emulator's time, nearly all of it in cache misses.
 int Schedule::take_lane() {
   turn_ &= turn_warp_->runnable;

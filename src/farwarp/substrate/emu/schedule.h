@@ -1,5 +1,5 @@
-// Decides which thread runs next and when events happen. No other part of the emulator makes choices. Every decision depends on the
-// seed, so a schedule replays exactly; `hash()` covers every decision.
+// Decides which thread runs next and when events happen. No other part of the emulator makes choices. Every decision
+// depends on the seed, so a schedule replays exactly; `hash()` covers every decision.
 #pragma once
 
 #include <cstdint>
@@ -59,8 +59,8 @@ class Schedule {
   /// Counts a step of the running thread. True if its slice is over.
   bool step() { return ++now_ >= slice_end_; }
 
-  /// The virtual clock. A step takes kStepNanoseconds divided by the number of runnable threads, because on a GPU they all run at once.
-  /// The clock jumps over idle time.
+  /// The virtual clock. A step takes kStepNanoseconds divided by the number of runnable threads, because on a GPU they
+  /// all run at once. The clock jumps over idle time.
   std::uint64_t nanoseconds() const { return (clock_ + (now_ - clock_at_) * tick_) >> kFraction; }
   void advance_clock_to(std::uint64_t nanoseconds);
   void jump_to(Time time);
@@ -78,8 +78,9 @@ class Schedule {
   Time next_event() const { return events_.top().time; }
   StepEvent take_event();
 
-  /// Steps until an atomic store, made at `written`, becomes visible to a reader that nothing orders after it: 0 for about half of the
-  /// readers, otherwise up to 4095 (63 in the fast schedule). A pure function, so a reader never sees an older value after a newer one.
+  /// Steps until an atomic store, made at `written`, becomes visible to a reader that nothing orders after it: 0 for
+  /// about half of the readers, otherwise up to 4095 (63 in the fast schedule). A pure function, so a reader never sees
+  /// an older value after a newer one.
   Time visibility_delay(Uid reader, Granule granule, Time written) const;
   /// True if such a reader sees a plain store before anything orders the two.
   bool sees_weak(Uid reader, Granule granule, Time written) const;

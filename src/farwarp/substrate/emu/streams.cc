@@ -161,7 +161,8 @@ bool Engine::start_item(StreamQueue& queue) {
   return false;
 }
 
-/// Gives every block a multiprocessor, the one with the fewest threads first. False if the blocks do not all fit beside the running ones.
+/// Gives every block a multiprocessor, the one with the fewest threads first. False if the blocks do not all fit beside
+/// the running ones.
 bool Engine::place(Launch& launch) {
   Device& device = *launch.device;
   std::vector<Multiprocessor> after = device.multiprocessors;
@@ -338,8 +339,8 @@ void Engine::abandon(Launch& launch) {
   std::erase(launch.device->running, &launch);
 }
 
-/// If a launch cannot start, ends all work on every device, also what has not started. Otherwise peers would wait for the launch until
-/// their deadlines, and report the deadline as the cause.
+/// If a launch cannot start, ends all work on every device, also what has not started. Otherwise peers would wait for
+/// the launch until their deadlines, and report the deadline as the cause.
 void Engine::abort_everything(const Status& why) {
   for (auto& [key, device] : devices_) abort_device(*device, why.message(), why.code());
 }

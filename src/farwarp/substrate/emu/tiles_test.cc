@@ -1,4 +1,5 @@
-// Tensor copies, wgmma, numbered barriers and clusters: correct use is right in every schedule, and each mistake is caught.
+// Tensor copies, wgmma, numbered barriers and clusters: correct use is right in every schedule, and each mistake is
+// caught.
 #include "farwarp/substrate/emu/tiles_test.h"
 
 #include <algorithm>

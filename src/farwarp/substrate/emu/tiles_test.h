@@ -7,8 +7,8 @@
 
 namespace farwarp {
 
-/// out[rows, columns] = sum over steps of a[.., 64 columns] * b[.., 64 columns]^T, one tile of 64 x 64 at (row, column), stored at
-/// (out_row, out_column).
+/// out[rows, columns] = sum over steps of a[.., 64 columns] * b[.., 64 columns]^T, one tile of 64 x 64 at (row,
+/// column), stored at (out_row, out_column).
 struct TileArgs {
   TensorMap a, b, out;
   std::int32_t row, column;
@@ -34,8 +34,8 @@ enum TileVariant : std::int32_t {
   kTileNoWait,  ///< the kernel ends without a wait for the last wgmma
 };
 
-/// litmus_rs: out[64 keys' queries, 128] = (q * k^T) * v with the product in registers, q, k and v [64 or so, ..] from a grid of matrices.
-/// Every element of `out` is fp32, stored by its thread. Args: LitmusRsArgs.
+/// litmus_rs: out[64 keys' queries, 128] = (q * k^T) * v with the product in registers, q, k and v [64 or so, ..] from
+/// a grid of matrices. Every element of `out` is fp32, stored by its thread. Args: LitmusRsArgs.
 struct LitmusRsArgs {
   TensorMap q, k, v;
   float* out;           ///< [64, 128]
@@ -45,7 +45,8 @@ struct LitmusRsArgs {
 inline constexpr int kRsPanelBytes = 64 * 128;
 inline constexpr int kRsSharedBytes = 4 * kRsPanelBytes + 1024;  ///< q, k, two panels of v, a barrier and a word
 
-/// litmus_mn: the same, as out^T = v^T * (k * q^T), with v^T an MN-major A. The product k * q^T replaces q in shared memory.
+/// litmus_mn: the same, as out^T = v^T * (k * q^T), with v^T an MN-major A. The product k * q^T replaces q in shared
+/// memory.
 enum MnVariant : std::int32_t {
   kMnRight,
   kMnFromRegisters,  ///< right: k is read into registers first

@@ -73,7 +73,8 @@ ClockRef join_entries(const ClockRef& a, const ClockRef& b) {
   return merge(a->entries, b->entries);
 }
 
-/// A join that was asked for lately. Clocks do not change, and one that is kept here is not freed, so equal pointers mean equal clocks.
+/// A join that was asked for lately. Clocks do not change, and one that is kept here is not freed, so equal pointers
+/// mean equal clocks.
 struct Joined {
   ClockRef a, b, both;
 };

@@ -1,8 +1,8 @@
 // Vector clocks of the memory model: which writes a thread knows. Sparse, hierarchical, immutable and shared.
 //
-// Time is one step counter for the whole machine, so one number stands for all writes of a thread up to a time. An entry is for a
-// thread, all threads of a warp, all threads of a block, or a thread's async proxy. An entry is dropped if a wider entry with a later
-// time covers it.
+// Time is one step counter for the whole machine, so one number stands for all writes of a thread up to a time. An
+// entry is for a thread, all threads of a warp, all threads of a block, or a thread's async proxy. An entry is dropped
+// if a wider entry with a later time covers it.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,8 @@
 namespace farwarp::emu {
 
 using Time = std::uint64_t;
-/// Identifies a thread of a launch: warp number << 6 | lane. Each launch gets new warp numbers; old ones are reused in turn.
+/// Identifies a thread of a launch: warp number << 6 | lane. Each launch gets new warp numbers; old ones are reused in
+/// turn.
 using Uid = std::uint32_t;
 
 inline constexpr int kUidBits = 22;
@@ -38,7 +39,8 @@ struct ClockEntry {
   Time time;
 };
 
-/// A reference-counting pointer. The count is in the object and is not atomic, because only the engine's thread uses clocks.
+/// A reference-counting pointer. The count is in the object and is not atomic, because only the engine's thread uses
+/// clocks.
 template <class T>
 class Ref {
  public:

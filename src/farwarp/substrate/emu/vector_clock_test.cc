@@ -7,8 +7,8 @@
 namespace farwarp::emu {
 namespace {
 
-// No launch of this program uses these warp numbers. So block_uid() is 0 for all of them, and an entry of block 0 covers them. The
-// tests of blocks use block 0.
+// No launch of this program uses these warp numbers. So block_uid() is 0 for all of them, and an entry of block 0
+// covers them. The tests of blocks use block 0.
 constexpr Uid kThread = (kMaxWarps - 2) << 6 | 3;
 constexpr Uid kNeighbour = (kMaxWarps - 2) << 6 | 4;
 

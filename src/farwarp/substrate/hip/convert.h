@@ -32,9 +32,10 @@ FARWARP_DEVICE std::uint32_t round_pair(float first, float second) {
   return static_cast<std::uint32_t>(round_to<T>(second).bits) << 16 | round_to<T>(first).bits;
 }
 
-// bf16 on gfx942, in packed arithmetic: 65536 x is on the grid of bf16 numbers near x. So -65535 x, which is 65536 x - x to the other sign,
-// is rounded to that grid, and a tie to even, because 65536 x is even where x lies half way between two bf16 numbers. What is left of
-// 65536 x is x rounded to bf16, exactly. Compared on a CPU with bf16_from() for all numbers that are allowed.
+// bf16 on gfx942, in packed arithmetic: 65536 x is on the grid of bf16 numbers near x. So -65535 x, which is 65536 x -
+// x to the other sign, is rounded to that grid, and a tie to even, because 65536 x is even where x lies half way
+// between two bf16 numbers. What is left of 65536 x is x rounded to bf16, exactly. Compared on a CPU with bf16_from()
+// for all numbers that are allowed.
 template <class T>
 FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
   const gcn::Float2 pairs[2] = {{first.first, first.second}, {second.first, second.second}};
@@ -58,7 +59,8 @@ FARWARP_DEVICE std::uint64_t round_bounded(FloatPair first, FloatPair second) {
   return std::uint64_t{words[1]} << 32 | words[0];
 }
 
-/// A mode bit decides whether the conversions saturate, so this function clamps to the largest number first. A NaN stays a NaN.
+/// A mode bit decides whether the conversions saturate, so this function clamps to the largest number first. A NaN
+/// stays a NaN.
 FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
   float within[4];

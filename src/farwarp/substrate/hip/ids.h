@@ -18,7 +18,8 @@ FARWARP_DEVICE int thread_index() { return static_cast<int>(__builtin_amdgcn_wor
 FARWARP_DEVICE int num_threads() { return static_cast<int>(__builtin_amdgcn_workgroup_size_x()); }
 FARWARP_DEVICE int block_index() { return static_cast<int>(__builtin_amdgcn_workgroup_id_x()); }
 
-// The first implicit argument of code object version 5 is hidden_block_count_x. The dispatch packet has only the number of threads.
+// The first implicit argument of code object version 5 is hidden_block_count_x. The dispatch packet has only the number
+// of threads.
 FARWARP_DEVICE int num_blocks() {
   typedef __attribute__((address_space(4))) const std::uint32_t* Arguments;
   return static_cast<int>(*(Arguments)__builtin_amdgcn_implicitarg_ptr());

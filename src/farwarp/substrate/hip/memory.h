@@ -1,13 +1,15 @@
-// Memory accesses on gfx942 and gfx950. Source: LLVM, "User Guide for AMDGPU Backend", table "AMDHSA Memory Model Code Sequences
-// GFX942".
+// Memory accesses on gfx942 and gfx950. Source: LLVM, "User Guide for AMDGPU Backend", table "AMDHSA Memory Model Code
+// Sequences GFX942".
 //
-// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits give the scope. Releases and acquires are asm,
-// because clang 22 omits the wait between the write-back of L2 and a flag store after it (llvm-project pull request 178316).
-// tools/check_code_objects.py looks for this error in every code object that we ship.
+// Relaxed atomics are compiler builtins: each is one instruction whose sc0 and sc1 bits give the scope. Releases and
+// acquires are asm, because clang 22 omits the wait between the write-back of L2 and a flag store after it
+// (llvm-project pull request 178316). tools/check_code_objects.py looks for this error in every code object that we
+// ship.
 //
-// Every acquire and every barrier also has an asm that clobbers "memory". It is needed for more than order: the backend makes a scalar
-// load of a uniform load if it can prove that nothing has written the address since kernel entry, and no acquire invalidates the scalar
-// cache. For this proof the backend does not count fences and barriers as writes, but it counts such an asm.
+// Every acquire and every barrier also has an asm that clobbers "memory". It is needed for more than order: the backend
+// makes a scalar load of a uniform load if it can prove that nothing has written the address since kernel entry, and no
+// acquire invalidates the scalar cache. For this proof the backend does not count fences and barriers as writes, but it
+// counts such an asm.
 #pragma once
 
 #include "farwarp/substrate/bits.h"
@@ -17,8 +19,8 @@ namespace farwarp::FARWARP_TARGET {
 
 namespace gcn {
 
-// The address space is known, so that accesses become global_* and ds_* instructions instead of flat_*. may_alias is needed because
-// the vocabulary moves bits, whatever the type of the memory.
+// The address space is known, so that accesses become global_* and ds_* instructions instead of flat_*. may_alias is
+// needed because the vocabulary moves bits, whatever the type of the memory.
 template <class Bits>
 struct Pointer {
   typedef Bits __attribute__((may_alias)) Alias;
@@ -66,16 +68,16 @@ FARWARP_DEVICE void store_global(T* pointer, T value) {
     *global_pointer(pointer) = to_alias(value);
 }
 
-/// chiplet has no name of its own. Its accesses are those of a work-group whose waves run on several CUs of one XCD (threadgroup split mode in the
-/// table): sc0, so that loads miss the L1 and atomics are performed in the XCD's L2.
+/// chiplet has no name of its own. Its accesses are those of a work-group whose waves run on several CUs of one XCD
+/// (threadgroup split mode in the table): sc0, so that loads miss the L1 and atomics are performed in the XCD's L2.
 constexpr int memory_scope(Scope scope) {
   return scope <= Scope::chiplet  ? __MEMORY_SCOPE_WRKGRP
          : scope == Scope::device ? __MEMORY_SCOPE_DEVICE
                                   : __MEMORY_SCOPE_SYSTEM;
 }
 
-/// Precedes a releasing access. Waits for this wave's accesses: its stores are then in the XCD's L2, where its other CUs find them. For wider scopes
-/// it then writes back the dirty lines of this L2 to where the scope can see them.
+/// Precedes a releasing access. Waits for this wave's accesses: its stores are then in the XCD's L2, where its other
+/// CUs find them. For wider scopes it then writes back the dirty lines of this L2 to where the scope can see them.
 template <Scope scope>
 FARWARP_DEVICE void release() {
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
@@ -83,7 +85,8 @@ FARWARP_DEVICE void release() {
   if constexpr (scope == Scope::system) asm volatile("buffer_wbl2 sc0 sc1\n\ts_waitcnt vmcnt(0)" ::: "memory");
 }
 
-/// Follows an acquiring access. Waits until the access has returned, then invalidates the caches that may hold older values.
+/// Follows an acquiring access. Waits until the access has returned, then invalidates the caches that may hold older
+/// values.
 template <Scope scope>
 FARWARP_DEVICE void acquire() {
   asm volatile("s_waitcnt vmcnt(0) lgkmcnt(0)" ::: "memory");
@@ -95,7 +98,8 @@ FARWARP_DEVICE void acquire() {
 constexpr bool releases(Order order) { return order == Order::release || order == Order::acq_rel; }
 constexpr bool acquires(Order order) { return order == Order::acquire || order == Order::acq_rel; }
 
-/// Runs `access`, a relaxed read-modify-write, with the release before it and the acquire after it that the order needs.
+/// Runs `access`, a relaxed read-modify-write, with the release before it and the acquire after it that the order
+/// needs.
 template <Order order, Scope scope, class Access>
 FARWARP_DEVICE auto ordered(const Access& access) {
   if constexpr (releases(order)) release<scope>();
@@ -136,8 +140,8 @@ FARWARP_DEVICE void store(Shared<T> address, std::type_identity_t<T> value) {
   *gcn::shared_pointer(address.raw) = gcn::to_alias(value);
 }
 
-// A buffer of raw bytes: stride 0, kNoAddress bytes, data format 32 (AMD Instinct MI300 ISA, "Buffer Resource Descriptor"). Beyond its end
-// a load returns zeros, and a store does nothing.
+// A buffer of raw bytes: stride 0, kNoAddress bytes, data format 32 (AMD Instinct MI300 ISA, "Buffer Resource
+// Descriptor"). Beyond its end a load returns zeros, and a store does nothing.
 namespace gcn {
 FARWARP_DEVICE std::uint32_t scalar(std::uint32_t value) {
   return static_cast<std::uint32_t>(__builtin_amdgcn_readfirstlane(static_cast<int>(value)));
@@ -224,7 +228,8 @@ FARWARP_DEVICE std::uint32_t fetch_add(Shared<std::uint32_t> address, std::uint3
 // ---- cells ---------------------------------------------------------------------------------------------------------
 // gpu_cells.h has the accesses.
 
-// An acquire fence instead of another load, which would take a trip to memory. The poll has already waited for its load.
+// An acquire fence instead of another load, which would take a trip to memory. The poll has already waited for its
+// load.
 template <class T>
 FARWARP_DEVICE void acquire(Global<SystemCell<T>>) {
   gcn::acquire<Scope::system>();

@@ -4,8 +4,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// The fences order LDS and global accesses within the workgroup. Its waves share a CU and its L1, so the fences wait for LDS only. The
-// empty asm prevents stale scalar loads (see memory.h).
+// The fences order LDS and global accesses within the workgroup. Its waves share a CU and its L1, so the fences wait
+// for LDS only. The empty asm prevents stale scalar loads (see memory.h).
 FARWARP_DEVICE void block_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

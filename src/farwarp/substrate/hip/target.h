@@ -1,5 +1,5 @@
-// The hip target: AMD CDNA3 (gfx942) and CDNA4 (gfx950). Clang compiles the device side without ROCm's headers and device libraries,
-// so this folder uses only compiler builtins and instructions.
+// The hip target: AMD CDNA3 (gfx942) and CDNA4 (gfx950). Clang compiles the device side without ROCm's headers and
+// device libraries, so this folder uses only compiler builtins and instructions.
 #pragma once
 
 #include "farwarp/base/attributes.h"

@@ -5,7 +5,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// ds_bpermute: each lane reads the register of another lane, given by 4 * its number. It uses the LDS unit but no LDS memory.
+// ds_bpermute: each lane reads the register of another lane, given by 4 * its number. It uses the LDS unit but no LDS
+// memory.
 template <class T>
 FARWARP_DEVICE T shuffle(T value, int source_lane) {
   static_assert(Word<T>);

@@ -19,12 +19,12 @@ struct BlockWork {
   Turns turns;
   int xcds;  ///< how many XCDs there are; blocks are assigned to them round robin
   int k;
-  /// Each run of so many consecutive works is divided among the XCDs before the next one begins; 0: all works at once. With a small window, works
-  /// run in about the order of their numbers.
+  /// Each run of so many consecutive works is divided among the XCDs before the next one begins; 0: all works at once.
+  /// With a small window, works run in about the order of their numbers.
   int window = 0;
 
-  /// The work of turn `turn`, in an order that gives each XCD consecutive works. All fields are uniform in the warp; the compiler does
-  /// not see that after a division.
+  /// The work of turn `turn`, in an order that gives each XCD consecutive works. All fields are uniform in the warp;
+  /// the compiler does not see that after a division.
   FARWARP_DEVICE Work at(int turn) const {
     const int works = grid.works();
     const int first = window > 0 ? turn / window * window : 0;
@@ -37,7 +37,8 @@ struct BlockWork {
   }
 };
 
-/// The operands of all the block's works, step after step. The feed runs ahead of the products. After the last step it repeats that step.
+/// The operands of all the block's works, step after step. The feed runs ahead of the products. After the last step it
+/// repeats that step.
 template <class Tile, class Operands>
 class Feed {
  public:
@@ -73,8 +74,8 @@ class Feed {
   int last_ = 0;  // last step of the current work
 };
 
-/// [block] Multiplies the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block that arrives last,
-/// with the sums of all splits.
+/// [block] Multiplies the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block
+/// that arrives last, with the sums of all splits.
 template <class Tile, class Operands, class Finish>
 FARWARP_DEVICE void multiply_tiles(const Tile& tile, const BlockWork& share, const SplitSpace& space,
                                    const Operands& operands, const Finish& finish) {

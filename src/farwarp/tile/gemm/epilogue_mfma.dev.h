@@ -23,8 +23,8 @@ struct Result : Extent<T> {
   std::int64_t pitch;
 };
 
-/// [warp] Adds bias[column] to the wave's sums of the tile at (row, column) and rounds them. Calls `put(row, column, eight)` for each
-/// eight neighbours of a row that lie inside the result.
+/// [warp] Adds bias[column] to the wave's sums of the tile at (row, column) and rounds them. Calls
+/// `put(row, column, eight)` for each eight neighbours of a row that lie inside the result.
 template <class Tile, class Put>
 FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int row, int column,
                                const float (&sums)[Tile::kSums], const Put& put) {

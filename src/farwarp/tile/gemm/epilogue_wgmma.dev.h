@@ -1,8 +1,9 @@
-// Stores a warpgroup's sums. The warpgroup rounds them into boxes in shared memory, and tensor copies store the boxes. While a copy runs,
-// the warpgroup writes the next box or multiplies the next tile.
+// Stores a warpgroup's sums. The warpgroup rounds them into boxes in shared memory, and tensor copies store the boxes.
+// While a copy runs, the warpgroup writes the next box or multiplies the next tile.
 //
-//   warpgroup:  box's buffer is free -> write it (4 bytes a thread, the swizzle avoids bank conflicts) -> proxy fence -> barrier
-//   one thread:                                                                                    after the barrier: tensor_store, commit
+//   warpgroup:  box's buffer is free -> write it (4 bytes a thread, the swizzle avoids bank conflicts) -> proxy fence
+//               -> barrier
+//   one thread: after the barrier: tensor_store, commit
 //
 // gemm-rs and gemm-ar give fill_boxes() another writer, `BoxProducer`, whose boxes a store warp sends.
 #pragma once
@@ -26,9 +27,10 @@ class BoxWriter {
   /// `number`: the number of the warpgroup's barrier (group_sync()).
   FARWARP_DEVICE BoxWriter(Shared<std::byte> memory, int number) : memory_(memory), number_(number) {}
 
-  /// [warpgroup] Writes boxes 0 to count - 1 of a tile: all at once if there are enough buffers, else one by one, so that a box is
-  /// written while the box before it is copied. `write(i, buffer)` fills box i. Then `send_box(i, buffer)` sends it on: either the leader
-  /// starts copies and commits them as one group, or all threads access the box themselves.
+  /// [warpgroup] Writes boxes 0 to count - 1 of a tile: all at once if there are enough buffers, else one by one, so
+  /// that a box is written while the box before it is copied. `write(i, buffer)` fills box i. Then
+  /// `send_box(i, buffer)` sends it on: either the leader starts copies and commits them as one group, or all threads
+  /// access the box themselves.
   template <int count, class Write, class SendBox>
   FARWARP_DEVICE void write_boxes(const Write& write, const SendBox& send_box) const {
     constexpr int kAtOnce = count <= buffers ? count : 1;
@@ -53,8 +55,8 @@ class BoxWriter {
   }
 
  private:
-  /// [thread] The leader waits until the copies from the buffer of box `first` have read it; for box 0, until all copies of the tile
-  /// before have read their buffers.
+  /// [thread] The leader waits until the copies from the buffer of box `first` have read it; for box 0, until all
+  /// copies of the tile before have read their buffers.
   FARWARP_DEVICE void wait_for_buffer(int first) const {
     if (first == 0) {
       bulk_wait_read<0>();
@@ -67,9 +69,9 @@ class BoxWriter {
   int number_;
 };
 
-/// [warpgroup] Fills boxes in shared memory: adds bias[column] to the sums of 64 rows from `row` and `columns` columns from `column` of the
-/// result, and rounds them. `send_box(row, column, box)` takes each full box of 64 x 64, which begins there in the result
-/// (BoxWriter::write_boxes()). It must drop what lies outside the result.
+/// [warpgroup] Fills boxes in shared memory: adds bias[column] to the sums of 64 rows from `row` and `columns` columns
+/// from `column` of the result, and rounds them. `send_box(row, column, box)` takes each full box of 64 x 64, which
+/// begins there in the result (BoxWriter::write_boxes()). It must drop what lies outside the result.
 template <class T, int columns, class Writer, class SendBox>
 FARWARP_DEVICE void fill_boxes(Writer& writer, const SendBox& send_box, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
@@ -106,8 +108,8 @@ FARWARP_DEVICE void store_box(const TensorMap& map, int row, int column, Shared<
   bulk_commit();
 }
 
-/// [warpgroup] fill_boxes() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their columns are `columns`
-/// rows of the result from `row`. Boxes are `columns` x 64.
+/// [warpgroup] fill_boxes() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their
+/// columns are `columns` rows of the result from `row`. Boxes are `columns` x 64.
 template <class T, int columns, class Writer, class SendBox>
 FARWARP_DEVICE void fill_boxes_transposed(Writer& writer, const SendBox& send_box, int row, int column,
                                           Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
@@ -126,7 +128,8 @@ FARWARP_DEVICE void fill_boxes_transposed(Writer& writer, const SendBox& send_bo
   writer.template write_boxes<1>(write_box, [&](int, Shared<std::byte> box) { send_box(row, column, box); });
 }
 
-/// [warpgroup] Fills boxes with the sums of multiplier number `multiplier` of the tile that begins at row `row` of A and row `column` of B.
+/// [warpgroup] Fills boxes with the sums of multiplier number `multiplier` of the tile that begins at row `row` of A
+/// and row `column` of B.
 /// `swap_ab`: A is w, and boxes are transposed.
 template <class Tile, bool swap_ab, class Writer, class SendBox>
 FARWARP_DEVICE void fill_multiplier_boxes(Writer& writer, const SendBox& send_box, int multiplier, int row, int column,
@@ -143,7 +146,8 @@ FARWARP_DEVICE void fill_multiplier_boxes(Writer& writer, const SendBox& send_bo
 
 // ---- a tile's sums --------------------------------------------------------------------------------------------------
 
-/// [warpgroup] Finishes the tiles of multiplier number `multiplier`: adds up splits through the cluster, rounds and stores.
+/// [warpgroup] Finishes the tiles of multiplier number `multiplier`: adds up splits through the cluster, rounds and
+/// stores.
 /// `send_box(row, column, box)` sends on a box that begins there in the result.
 template <class Block, bool swap_ab, class SendBox>
 struct Finisher {
@@ -158,8 +162,8 @@ struct Finisher {
   SendBox send_box;
   BoxWriter<Block::kBuffers> writer;
 
-  /// Rounds and stores the sums of the multiplier's block of 64 rows number `row_block`, in part number `part` of the columns. A part has
-  /// 2 * count columns.
+  /// Rounds and stores the sums of the multiplier's block of 64 rows number `row_block`, in part number `part` of the
+  /// columns. A part has 2 * count columns.
   template <int count>
   FARWARP_DEVICE void store_part(TileIndex origin, int row_block, int part, const float (&sums)[count]) const {
     const int row = origin.row + 64 * (Tile::kRowBlocks * multiplier + row_block);
@@ -171,8 +175,9 @@ struct Finisher {
     }
   }
 
-  /// Adds up the sums of the blocks of the cluster, 2 * parts in all, each of which has summed a part of K. Returns false if other
-  /// blocks own all parts of this multiplier's columns. Otherwise `part` is the part that this block owns, and `total` has its sums.
+  /// Adds up the sums of the blocks of the cluster, 2 * parts in all, each of which has summed a part of K. Returns
+  /// false if other blocks own all parts of this multiplier's columns. Otherwise `part` is the part that this block
+  /// owns, and `total` has its sums.
   template <int parts>
   FARWARP_DEVICE bool sum_in_cluster(int split, const float (&sums)[Tile::kSums], float (&total)[Tile::kSums / parts],
                                      int& part) const {
@@ -191,7 +196,9 @@ struct Finisher {
     } else {
       cluster.template add_up<parts - 1>(sums, total);
     }
-    return true;  // BoxWriter::write_boxes()'s first barrier orders these reads of the cluster inbox before the boxes that overwrite it
+    // BoxWriter::write_boxes()'s first barrier orders these reads of the cluster inbox before the boxes that overwrite
+    // it
+    return true;
   }
 
   /// `origin`: where the tile begins in the rows of A and in the rows of B. `split`: the part of K that was summed.
@@ -221,15 +228,17 @@ struct Finisher {
   }
 };
 
-/// [warps that do not multiply] Takes part in the cluster's barrier in Finisher::sum_in_cluster(): all threads of the cluster must. One call for
-/// each work; a block has one work if a cluster splits K. The kernel calls the first cluster_arrive() before its warps take up their roles.
+/// [warps that do not multiply] Takes part in the cluster's barrier in Finisher::sum_in_cluster(): all threads of the
+/// cluster must. One call for each work; a block has one work if a cluster splits K. The kernel calls the first
+/// cluster_arrive() before its warps take up their roles.
 FARWARP_DEVICE void attend_cluster_sum() {
   cluster_wait();
   cluster_arrive<Order::relaxed>();
   cluster_wait();
 }
 
-/// [warpgroup] Multiplies the multiplier's rows of each of the block's works and finishes them. `origin(work)` is where the tile begins.
+/// [warpgroup] Multiplies the multiplier's rows of each of the block's works and finishes them. `origin(work)` is where
+/// the tile begins.
 template <class Block, class Finish, class Origin, class WaitBarrier>
 FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid, Turns turns, const Finish& finisher,
                                         const Origin& origin, const WaitBarrier& wait) {
@@ -244,9 +253,10 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
   finisher.writer.finish();
 }
 
-/// [warpgroup] The role of multiplier number `multiplier`: multiplies 64 rows of each of the block's works and stores them at `args.out`.
-/// `Args`: an argument block with the members grid, out, bias and n. `origin(work)` is where the work's tile begins. `swap_ab`: A is w, and
-/// the tile is stored transposed.
+/// [warpgroup] The role of multiplier number `multiplier`: multiplies 64 rows of each of the block's works and stores
+/// them at `args.out`.
+/// `Args`: an argument block with the members grid, out, bias and n. `origin(work)` is where the work's tile begins.
+/// `swap_ab`: A is w, and the tile is stored transposed.
 template <bool swap_ab, class Args, class Block, class Origin, class WaitBarrier>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
                                        const Origin& origin, const WaitBarrier& wait) {

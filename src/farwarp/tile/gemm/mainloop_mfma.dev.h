@@ -1,8 +1,8 @@
 // The main loop on CDNA: all waves of a block copy both operands through registers into LDS, and multiply.
 //
-// A step of K is two stages. Each has its own half of LDS, its own registers between memory and LDS, and its own fragments, so that every
-// index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 goes from registers into LDS, and s + 3 and
-// s + 4 are loaded from memory:
+// A step of K is two stages. Each has its own half of LDS, its own registers between memory and LDS, and its own
+// fragments, so that every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2
+// goes from registers into LDS, and s + 3 and s + 4 are loaded from memory:
 //
 //   barrier            s + 1 is in LDS, and all waves have read the fragments of s
 //   read fragments of s + 1
@@ -10,14 +10,14 @@
 //   write s + 2 over s, load a later stage into the registers that this frees
 //   multiply s, second half
 //
-// There is one barrier a stage. The only accesses that a wave has to wait for at it are its own to LDS, which are done by then. The feed
-// runs across tiles: during an epilogue the next tile's operands are loaded.
+// There is one barrier a stage. The only accesses that a wave has to wait for at it are its own to LDS, which are done
+// by then. The feed runs across tiles: during an epilogue the next tile's operands are loaded.
 //
-// Rows of 64 bytes are half a cache line. With such rows both stages of a step are loaded together; otherwise each line would be read
-// twice.
+// Rows of 64 bytes are half a cache line. With such rows both stages of a step are loaded together; otherwise each line
+// would be read twice.
 //
-// tools/check_code_objects.py checks the instructions of a step, among them that enough matrix instructions stand between a load and its
-// wait. Their counts are in ops/gemm/MEASURED.md.
+// tools/check_code_objects.py checks the instructions of a step, among them that enough matrix instructions stand
+// between a load and its wait. Their counts are in ops/gemm/MEASURED.md.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -66,7 +66,8 @@ struct Transit {
   Vec16 columns[Tile::kColumnLoads];
 };
 
-/// An operand in memory: `count` rows of K elements. `pitch`: elements from one row to the next. Rows are 16-byte aligned.
+/// An operand in memory: `count` rows of K elements. `pitch`: elements from one row to the next. Rows are 16-byte
+/// aligned.
 template <class T>
 struct Operand {
   const T* first;
@@ -97,7 +98,8 @@ class TileSource {
       column_offsets_[i] = offset(w, column, column_in_row(mine + i * Tile::kRowsAtOnce));
   }
 
-  /// [thread] Loads this thread's part of the stage that begins at element `k`. `depth`: elements of K in a row; chunks after them are zeros.
+  /// [thread] Loads this thread's part of the stage that begins at element `k`. `depth`: elements of K in a row; chunks
+  /// after them are zeros.
   FARWARP_DEVICE void load(int k, int depth, Transit<Tile>& transit) const {
     const int wanted = k + thread_index() % Tile::kChunks * 8;
     const std::uint32_t at = wanted < depth ? static_cast<std::uint32_t>(wanted) * sizeof(T) : kNoAddress;
@@ -130,8 +132,8 @@ FARWARP_DEVICE void put_stage(const Tile& tile, int number, const Transit<Tile>&
   for (int i = 0; i < Tile::kColumnLoads; ++i) put(Tile::kColumnsOffset + i * kStride, transit.columns[i]);
 }
 
-/// A wave's operands of one stage. Each chunk has 8 elements of K for two instructions, 4 for each. Both operands divide their chunks in
-/// the same way, so which elements an instruction takes does not matter.
+/// A wave's operands of one stage. Each chunk has 8 elements of K for two instructions, 4 for each. Both operands
+/// divide their chunks in the same way, so which elements an instruction takes does not matter.
 template <class Tile>
 struct Fragments {
   Vec16 rows[Tile::kSlices][Tile::kRowFragments];
@@ -159,8 +161,9 @@ FARWARP_DEVICE void read_fragments(const Tile& tile, int number, Fragments<Tile>
   }
 }
 
-/// [warp] Adds half of a stage's products, half = 0 or 1. w is the instruction's left operand, so that a lane's 4 sums of one product are
-/// neighbours in a row of y. They begin at sums[(row fragment * kColumnFragments + column fragment) * 4].
+/// [warp] Adds half of a stage's products, half = 0 or 1. w is the instruction's left operand, so that a lane's 4 sums
+/// of one product are neighbours in a row of y. They begin at sums[(row fragment * kColumnFragments + column fragment)
+/// * 4].
 template <class Tile>
 FARWARP_DEVICE void multiply_half(int half, const Fragments<Tile>& fragments, float (&sums)[Tile::kSums]) {
 #pragma unroll
@@ -188,7 +191,8 @@ struct MfmaPipeline {
   Transit<Tile> transit[2];
   Fragments<Tile> fragments[2];
 
-  /// [block] Fetches the first two steps. `feed.next()` moves to the next step, `feed.load(stage, transit)` loads one of its stages.
+  /// [block] Fetches the first two steps. `feed.next()` moves to the next step, `feed.load(stage, transit)` loads one
+  /// of its stages.
   template <class Feed>
   FARWARP_DEVICE void start(Feed& feed) {
     load_step(feed);
@@ -214,7 +218,8 @@ struct MfmaPipeline {
 #pragma unroll
     for (int stage = 0; stage < 2; ++stage) {
       feed.load(stage, transit[stage]);
-      schedule_fence();  // keeps loads in the order of the loop in stage(), which otherwise waits for more loads than it needs
+      // keeps loads in the order of the loop in stage(), which otherwise waits for more loads than it needs
+      schedule_fence();
     }
   }
 

@@ -1,9 +1,12 @@
-// The main loop on Hopper: one thread copies steps of both operands into a ring of stages, and two warpgroups multiply them.
+// The main loop on Hopper: one thread copies steps of both operands into a ring of stages, and two warpgroups multiply
+// them.
 //
 //   loader     wait empty[s] -> expect bytes, copy A and B (tensor copies, 128-byte swizzle) -> full[s]
-//   multiplier wait full[s] -> 4 wgmma of k = 16 -> wait until the previous step's are done -> arrive at that step's empty
+//   multiplier wait full[s] -> 4 wgmma of k = 16 -> wait until the previous step's are done -> arrive at that step's
+//   empty
 //
-// One step's instructions stay in flight while the next step's are issued, so the matrix unit does not idle during the wait for a barrier.
+// One step's instructions stay in flight while the next step's are issued, so the matrix unit does not idle during the
+// wait for a barrier.
 #pragma once
 
 #include "farwarp/base/swizzle.h"
@@ -42,7 +45,8 @@ struct WgmmaTile {
   FARWARP_DEVICE Shared<std::byte> right(int stage) const { return memory + (stage * kStageBytes + kABytes); }
 };
 
-/// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage, which must be free.
+/// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage,
+/// which must be free.
 template <class Tile>
 FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column, int step,
                               int stage) {
@@ -51,9 +55,9 @@ FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const Tensor
   tensor_load(tile.right(stage), b, column, step * Tile::kStepDepth, tile.ring.full(stage));
 }
 
-/// [warpgroup] Sums `count` steps for multiplier number `multiplier`: `sums` has 64 x columns for each block of its rows. The loop goes on
-/// after a wait that gave up: the results of an aborted call are not used, and a loop exit that only some threads may take makes ptxas wait
-/// for each wgmma before the next.
+/// [warpgroup] Sums `count` steps for multiplier number `multiplier`: `sums` has 64 x columns for each block of its
+/// rows. The loop goes on after a wait that gave up: the results of an aborted call are not used, and a loop exit that
+/// only some threads may take makes ptxas wait for each wgmma before the next.
 template <class Tile, class WaitBarrier>
 FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
                                    float (&sums)[Tile::kRowBlocks][Tile::kSums], RingPosition<Tile::kStages>& at,
@@ -105,7 +109,8 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<Mbarrier> multipliers_started() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kStartOffset).raw));
   }
-  /// [thread] Initialises the ring, with `fillers` arrivals at `full`, and `multipliers_started()`. One thread calls it, before a block_sync().
+  /// [thread] Initialises the ring, with `fillers` arrivals at `full`, and `multipliers_started()`. One thread calls
+  /// it, before a block_sync().
   FARWARP_DEVICE void initialise(int fillers = 1) const {
     mbarrier_init(multipliers_started(), Tile::kReadingWarps);
     tile().ring.initialise(Tile::kReadingWarps, fillers);
@@ -119,8 +124,9 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<std::byte> barriers() const { return memory + kShared.barriers(); }
 };
 
-/// [warpgroup] Multiplies 64 rows of each of the block's tiles. Calls `finish(work, sums)` for every work; if K is split, only in the block
-/// that arrives last, with the sums of all splits. The other blocks call `skip()`. `arrived_last` is the warpgroup's own.
+/// [warpgroup] Multiplies 64 rows of each of the block's tiles. Calls `finish(work, sums)` for every work; if K is
+/// split, only in the block that arrives last, with the sums of all splits. The other blocks call `skip()`.
+/// `arrived_last` is the warpgroup's own.
 template <class Tile, class WaitBarrier, class Finish, class Skip>
 FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGrid& grid, Turns turns,
                                   const SplitSpace& space, Shared<std::uint32_t> arrived_last, const WaitBarrier& wait,
@@ -151,8 +157,8 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
 
 // ---- the role of the loader -----------------------------------------------------------------------------------------
 
-/// [thread] Starts the copies of up to `most` steps of the block's first work and returns of how many. `load(work, step, stage)` starts the
-/// copies of one step of a work into a free stage.
+/// [thread] Starts the copies of up to `most` steps of the block's first work and returns of how many.
+/// `load(work, step, stage)` starts the copies of one step of a work into a free stage.
 template <class Tile, int most = Tile::kStages, class Load>
 FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& load) {
   const Work work = work_at(grid, turns.first);
@@ -161,8 +167,8 @@ FARWARP_DEVICE int load_first(const TileGrid& grid, Turns turns, const Load& loa
   return count;
 }
 
-/// [thread] Copies the operands of all the block's works, as far ahead as there are stages. load_first() has started the first `loaded`
-/// steps. Returns when the last step has been multiplied, or a wait gave up.
+/// [thread] Copies the operands of all the block's works, as far ahead as there are stages. load_first() has started
+/// the first `loaded` steps. Returns when the last step has been multiplied, or a wait gave up.
 template <class Tile, class Load, class WaitBarrier>
 FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turns, int loaded, const Load& load,
                               const WaitBarrier& wait) {

@@ -12,9 +12,10 @@ struct TileIndex {
   int column;
 };
 
-/// Tile number `index` of a grid of rows x columns: `group` rows of tiles at a time, each column of the group from top to bottom. Tiles
-/// that run at the same time then share few rows of A and few rows of B, so that L2 serves both. Example: 132 tiles at once (an
-/// H200) of a grid with 64 columns. With `group` 16 they lie in 16 rows and 9 columns of tiles; taken row by row, in 3 rows and 64 columns.
+/// Tile number `index` of a grid of rows x columns: `group` rows of tiles at a time, each column of the group from top
+/// to bottom. Tiles that run at the same time then share few rows of A and few rows of B, so that L2 serves both.
+/// Example: 132 tiles at once (an H200) of a grid with 64 columns. With `group` 16 they lie in 16 rows and 9 columns of
+/// tiles; taken row by row, in 3 rows and 64 columns.
 constexpr TileIndex tile_at(int index, int rows, int columns, int group) {
   const int per_group = group * columns;
   const int first = index / per_group * group;
@@ -37,7 +38,8 @@ struct Work {
   StepRange steps;
 };
 
-/// A product cut into tiles, and each tile's K cut into splits whose sizes differ by one step at most. grid_of() prepares the divisors.
+/// A product cut into tiles, and each tile's K cut into splits whose sizes differ by one step at most. grid_of()
+/// prepares the divisors.
 struct TileGrid {
   std::int32_t rows, columns;  ///< how many tiles
   std::int32_t splits;         ///< parts of K that different blocks sum, at most the steps

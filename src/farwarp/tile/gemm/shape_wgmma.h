@@ -20,15 +20,17 @@ inline constexpr int kGemmBoxesOf256 = 4;
 inline constexpr int kAllGatherBoxesOf256 = 2;
 /// Of kernels that send boxes to other ranks: ops/parallel_gemm/gemm_rs/MEASURED.md.
 inline constexpr int kSendBoxesOf256 = 2;
-/// Boxes of a warpgroup: at least 2, and as many as 64 rows of a tile fill, unless the ring would lose a stage that it needs (tiles of 224 columns:
+/// Boxes of a warpgroup: at least 2, and as many as 64 rows of a tile fill, unless the ring would lose a stage that it
+/// needs (tiles of 224 columns:
 /// ops/gemm/MEASURED.md).
 constexpr int wgmma_boxes(int columns, int of_256) { return columns == 192 ? 3 : columns == 256 ? of_256 : 2; }
 
-/// Rows of y in a box if swap_ab; `columns` are the rows of x in a tile. With 4 splits each block stores half of these rows.
+/// Rows of y in a box if swap_ab; `columns` are the rows of x in a tile. With 4 splits each block stores half of these
+/// rows.
 constexpr int swap_ab_box_rows(int columns, int splits) { return splits == 4 ? columns / 2 : columns; }
 
-/// Shared memory of a kernel with tiles of `rows` x `columns` and `buffers` boxes for each warpgroup: stages, then boxes of the epilogue,
-/// then the barriers.
+/// Shared memory of a kernel with tiles of `rows` x `columns` and `buffers` boxes for each warpgroup: stages, then
+/// boxes of the epilogue, then the barriers.
 struct WgmmaShared {
   int rows = kWgmmaRows, columns = 0;
   int buffers = 2;

@@ -1,5 +1,5 @@
-// Split K: if a product has too few tiles for the machine, several blocks sum parts of a tile's K. The sums are added up in the order of
-// the splits, so results do not depend on which block arrives last.
+// Split K: if a product has too few tiles for the machine, several blocks sum parts of a tile's K. The sums are added
+// up in the order of the splits, so results do not depend on which block arrives last.
 #pragma once
 
 #include "farwarp/substrate/device.h"
@@ -8,11 +8,14 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 // ---- in a cluster (Hopper) ------------------------------------------------------------------------------------------
 //
-// 2 or 4 blocks of a cluster send each other their sums through shared memory. Each adds up a part of the tile and stores it.
+// 2 or 4 blocks of a cluster send each other their sums through shared memory. Each adds up a part of the tile and
+// stores it.
 //
 //   block h * parts + p of 2 * parts owns part p of the columns of warpgroup h's 64 rows
 //
-//   kernel begins: arrive      wait (all have begun); sums of others' parts -> their inboxes; arrive      wait; inbox + own sums -> total
+//   kernel begins: arrive
+//   wait (all have begun); sums of others' parts -> their inboxes; arrive
+//   wait; inbox + own sums -> total
 //
 // The inbox here is the cluster inbox, in shared memory.
 
@@ -35,7 +38,8 @@ class ClusterSums {
   FARWARP_DEVICE ClusterSums(Shared<std::byte> cluster_inbox, int block)
       : cluster_inbox_(cluster_inbox), block_(block) {}
 
-  /// [warpgroup] Stores the sums of multiplier number `multiplier` into the cluster inboxes of the blocks that add them up.
+  /// [warpgroup] Stores the sums of multiplier number `multiplier` into the cluster inboxes of the blocks that add them
+  /// up.
   FARWARP_DEVICE void send(int multiplier, const float (&sums)[count]) const {
 #pragma unroll
     for (int part = 0; part < parts; ++part) {
@@ -52,7 +56,8 @@ class ClusterSums {
   /// [warpgroup] The part of the columns that this block adds up for multiplier `multiplier`, or -1.
   FARWARP_DEVICE int own_part(int multiplier) const { return block_ / parts == multiplier ? block_ % parts : -1; }
 
-  /// [warpgroup] Adds up part `part`, which is own_part(). It is a template argument, so that indices into `sums` are constants.
+  /// [warpgroup] Adds up part `part`, which is own_part(). It is a template argument, so that indices into `sums` are
+  /// constants.
   template <int part>
   FARWARP_DEVICE void add_up(const float (&sums)[count], float (&total)[kSums]) const {
 #pragma unroll
@@ -86,8 +91,9 @@ class ClusterSums {
 //
 // Each block writes its sums to memory; the last to arrive adds all of them up.
 
-/// [thread] Counts one more arrival of this epoch and returns how many there are. What earlier calls left in the counter does not count;
-/// an aborted call may leave any number. The loop ends: it repeats only when another thread has arrived.
+/// [thread] Counts one more arrival of this epoch and returns how many there are. What earlier calls left in the
+/// counter does not count; an aborted call may leave any number. The loop ends: it repeats only when another thread has
+/// arrived.
 FARWARP_DEVICE std::uint32_t count_arrival(Global<std::uint32_t> counter, std::uint32_t epoch) {
   const std::uint32_t tag = epoch << 8;
   std::uint32_t seen = load<Order::relaxed, Scope::device>(counter);
@@ -115,9 +121,10 @@ struct SplitPart {
   Shared<std::uint32_t> arrived_last;  ///< the part's own: 1 if this split arrived last, else 0
 };
 
-/// [the part's threads] Stores `sums` into `space`. Returns true in the split that arrives last; `total` then has the sums of all splits.
-/// `sync()` is a barrier of the part's threads. `total` may be `sums`, but not if wgmma accumulates there: a branch that changes
-/// accumulators makes ptxas wait for each wgmma before the next.
+/// [the part's threads] Stores `sums` into `space`. Returns true in the split that arrives last; `total` then has the
+/// sums of all splits.
+/// `sync()` is a barrier of the part's threads. `total` may be `sums`, but not if wgmma accumulates there: a branch
+/// that changes accumulators makes ptxas wait for each wgmma before the next.
 template <int threads, int count, class Sync>
 FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, const Sync& sync,
                                const float (&sums)[count], float (&total)[count]) {

@@ -23,8 +23,9 @@ struct Choice {
   double clocks = 0;
 };
 
-/// An estimate of a launch's clocks. A step takes 4 clocks of the matrix unit for a column of 128 rows, or the time to load the tile's
-/// bytes from L2 if that is longer. All operands are read from memory once. Fitted to one H200 (2026-11): ops/gemm/MEASURED.md, "The plan".
+/// An estimate of a launch's clocks. A step takes 4 clocks of the matrix unit for a column of 128 rows, or the time to
+/// load the tile's bytes from L2 if that is longer. All operands are read from memory once. Fitted to one H200
+/// (2026-11): ops/gemm/MEASURED.md, "The plan".
 double estimate(const TilingRequest& request, std::int64_t tiles, const Choice& choice, int steps) {
   constexpr double kMemoryBytesPerClock = 2000;
   constexpr double kFill = 4500;  // until the first step's operands arrive
@@ -143,8 +144,8 @@ Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result
   return {};
 }
 
-/// The rows of a tile are always rows of x. The large tile reuses operands most. The small one is used if there are fewer large tiles than
-/// blocks.
+/// The rows of a tile are always rows of x. The large tile reuses operands most. The small one is used if there are
+/// fewer large tiles than blocks.
 Status tile_mfma(const TilingRequest& request, const char* desc, Tiling& result) {
   const auto tiles_of = [&](const MfmaShape& shape) {
     return ceil_div(request.m, shape.rows) * std::int64_t{ceil_div(request.n, shape.columns)};

@@ -34,12 +34,14 @@ struct TilingRequest {
   int boxes_of_256 = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< bytes that a block loads in a clock
   bool all_resident = false;                  ///< blocks wait for each other: all clusters must run at once
-  /// Clocks of the epilogue for each column of a tile. With `clusters` and `all_resident` each block of a cluster takes its part of them.
+  /// Clocks of the epilogue for each column of a tile. With `clusters` and `all_resident` each block of a cluster takes
+  /// its part of them.
   double column_clocks = kStoreColumnClocks;
 };
 
 struct Tiling {
-  /// For few rows: a tile's 128 rows are rows of w and its `columns` are rows of x, so that little of the matrix unit's 64 rows is wasted.
+  /// For few rows: a tile's 128 rows are rows of w and its `columns` are rows of x, so that little of the matrix unit's
+  /// 64 rows is wasted.
   bool swap_ab = false;
   int rows = 0, columns = 0, depth = 0;           ///< of a tile and a step of K
   int tile_row_count = 0, tile_column_count = 0;  ///< rows and columns of tiles
@@ -56,7 +58,8 @@ struct Tiling {
   std::string why;     ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_row_count} * tile_column_count; }
-  /// wgmma: maps of x [rows_of_x, k] and w [rows_of_w, k], with a tile's step as a box. `pitch`: elements from one row to the next.
+  /// wgmma: maps of x [rows_of_x, k] and w [rows_of_w, k], with a tile's step as a box. `pitch`: elements from one row
+  /// to the next.
   TensorMapDesc map_of_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch) const;
   TensorMapDesc map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const;
   /// wgmma: rows of y in a box of the epilogue.
@@ -65,8 +68,8 @@ struct Tiling {
   std::string to_string() const;
 };
 
-/// How many of an H200's `blocks` multiprocessors are busy if they run clusters of `cluster` blocks, as many as fit at once. A cluster lies within
-/// one part (GPC) of 14 to 18 multiprocessors, so some may stay idle.
+/// How many of an H200's `blocks` multiprocessors are busy if they run clusters of `cluster` blocks, as many as fit at
+/// once. A cluster lies within one part (GPC) of 14 to 18 multiprocessors, so some may stay idle.
 int blocks_at_once(int blocks, int cluster);
 
 /// kInvalidArgument names `desc`.tile_rows, .tile_columns, .splits or .m, its value and what is allowed.

@@ -1,5 +1,5 @@
-// The kernels of a product. Each operator lists its kernels once, in its variants.h. The entry points, their names and what a plan chooses
-// from all come from that list.
+// The kernels of a product. Each operator lists its kernels once, in its variants.h. The entry points, their names and
+// what a plan chooses from all come from that list.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,8 @@ constexpr int widest_of(std::span<const Variant> kernels) {
 
 #define FARWARP_BOTH_TYPES(LIST, KERNEL, prefix) LIST(KERNEL, prefix, bf16, Bf16) LIST(KERNEL, prefix, fp16, Half)
 
-/// wgmma: tiles of 128 rows of x, in every second width. For operators that communicate: where the link is the bound, the other widths gain little.
+/// wgmma: tiles of 128 rows of x, in every second width. For operators that communicate: where the link is the bound,
+/// the other widths gain little.
 #define FARWARP_EVEN_TILES_OF(KERNEL, prefix, type, T) \
   KERNEL(prefix##_##type##_64, T, 128, 64, false)      \
   KERNEL(prefix##_##type##_128, T, 128, 128, false)    \

@@ -3,8 +3,8 @@
 
 namespace farwarp::tile {
 
-/// Which of `count` works index `index` (0 .. count - 1) stands for. Blocks are assigned to `xcds` dies round robin; each die gets
-/// consecutive works, so that its L2 serves neighbours. A permutation for every count.
+/// Which of `count` works index `index` (0 .. count - 1) stands for. Blocks are assigned to `xcds` dies round robin;
+/// each die gets consecutive works, so that its L2 serves neighbours. A permutation for every count.
 constexpr int work_on_xcd(int index, int count, int xcds) {
   if (xcds <= 1) return index;
   const int die = index % xcds;

@@ -67,8 +67,9 @@ Error deliver(Result<T> result, Target* target) {
   return Error::kSuccess;
 }
 
-/// With its virtual clock the emulator would jump to the next deadline when no kernel can go on, although a host thread that it does
-/// not know may be about to launch what they wait for. Memory mapped from a descriptor makes it use the host's clock.
+/// With its virtual clock the emulator would jump to the next deadline when no kernel can go on, although a host thread
+/// that it does not know may be about to launch what they wait for. Memory mapped from a descriptor makes it use the
+/// host's clock.
 void use_host_clock(Device& device) {
   MemoryHandle handle;
   if (!device.allocate_shareable(1, &handle).ok()) return;

@@ -1,5 +1,6 @@
-// Call: what one kernel knows of its operator's call, from begin_call() to end_call(): the epoch, the deadline, and whether the
-// World has been aborted. A kernel gives up through it, so that no rank hangs. Below it: signals, which publish a call's data to peers.
+// Call: what one kernel knows of its operator's call, from begin_call() to end_call(): the epoch, the deadline, and
+// whether the World has been aborted. A kernel gives up through it, so that no rank hangs. Below it: signals, which
+// publish a call's data to peers.
 #pragma once
 
 #include "farwarp/base/status.h"
@@ -46,7 +47,8 @@ FARWARP_DEVICE Global<SystemCell<std::uint32_t>> abort_cell(const Call& call) {
   return member(control_of(call.view), &WorldControl::abort);
 }
 
-/// [thread] Records an abort in the ledger, where the host sees it, and in `call`. `raised_by` is 1 + the rank that raised it.
+/// [thread] Records an abort in the ledger, where the host sees it, and in `call`. `raised_by` is 1 + the rank that
+/// raised it.
 FARWARP_DEVICE void record_abort(Call& call, std::uint32_t raised_by) {
   call.live = false;
   store<Order::relaxed>(Peer<SystemCell<std::uint32_t>>(&call.view.ledger->aborted_by), raised_by);
@@ -82,23 +84,24 @@ FARWARP_DEVICE void write_failure(const WorldView& view, std::uint32_t slot, std
   }
 }
 
-/// Not inlined: inlined at every wait it was half of the MoE all-to-all's code, and a cold launch has to fetch all of it.
+/// Not inlined: inlined at every wait it was half of the MoE all-to-all's code, and a cold launch has to fetch all of
+/// it.
 FARWARP_COLD void record_failure(const WorldView& view, std::uint32_t slot, std::uint32_t epoch,
                                  std::uint64_t waited_ns, StatusCode kind, std::uint32_t site, std::int32_t peer,
                                  std::uint64_t expected, std::uint64_t seen) {
   write_failure(view, slot, epoch, waited_ns, kind, site, peer, expected, seen);
 }
 
-/// [thread] Records in the ledger why this rank gives up, and raises the abort on every rank. The ledger keeps the first
-/// kLedgerRecords records. Callers check the abort first: a wait that an abort ended gets no record.
+/// [thread] Records in the ledger why this rank gives up, and raises the abort on every rank. The ledger keeps the
+/// first kLedgerRecords records. Callers check the abort first: a wait that an abort ended gets no record.
 FARWARP_DEVICE void give_up(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer, std::uint64_t expected,
                             std::uint64_t seen) {
   record_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
   record_abort(call, static_cast<std::uint32_t>(call.view.rank) + 1);
 }
 
-/// [thread] give_up() inlined, for kernels whose warps change their register counts (setmaxnreg): ptxas ignores the change in a
-/// kernel that calls a function.
+/// [thread] give_up() inlined, for kernels whose warps change their register counts (setmaxnreg): ptxas ignores the
+/// change in a kernel that calls a function.
 FARWARP_DEVICE void give_up_inlined(Call& call, StatusCode kind, std::uint32_t site, std::int32_t peer,
                                     std::uint64_t expected, std::uint64_t seen) {
   write_failure(call.view, call.slot, call.epoch, nanoseconds() - call.started_ns, kind, site, peer, expected, seen);
@@ -115,19 +118,21 @@ FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::ui
   const std::uint64_t budget = load(member(control_of(view), &WorldControl::deadline_ns));
   call.deadline_ns = call.started_ns + budget;
   call.grace_ns = budget / 32;
-  // Each thread that sees the abort reports it to the host: other threads may have loaded the cell before it was raised.
+  // Each thread that sees the abort reports it to the host: other threads may have loaded the cell before it was
+  // raised.
   if (const std::uint32_t raised_by = load<Order::relaxed>(abort_cell(call)); raised_by != 0)
     record_abort(call, raised_by);
   return call;
 }
 
-/// [thread] Marks the operator busy; false if another of its kernels still runs. Pairs with the release in leave_call().
+/// [thread] Marks the operator busy; false if another of its kernels still runs. Pairs with the release in
+/// leave_call().
 FARWARP_DEVICE bool mark_busy(const Call& call) {
   return exchange<Order::acq_rel, Scope::device>(member(cells_of(call), &OperatorCells::busy), 1u) == 0;
 }
 
-/// [block] Joins and claims the call as its phase `phase`. If the World is aborted, or the call is out of order, `live` is false on
-/// every thread of the block; the kernel must then return at once, without end_call().
+/// [block] Joins and claims the call as its phase `phase`. If the World is aborted, or the call is out of order, `live`
+/// is false on every thread of the block; the kernel must then return at once, without end_call().
 FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::uint32_t phase) {
   std::uint32_t found_phase = 0;
   Call call = read_call(view, slot, found_phase);
@@ -137,9 +142,9 @@ FARWARP_DEVICE Call begin_call(const WorldView& view, std::uint32_t slot, std::u
   return call;
 }
 
-/// [block] begin_call() for an operator of one phase, without the claim, which costs block 0 one microsecond. One thread of block 0
-/// calls claim_call() while the block works, before the block leaves the call. This detects most misuse, not all: the blocks of two
-/// kernels that run at the same time are counted together.
+/// [block] begin_call() for an operator of one phase, without the claim, which costs block 0 one microsecond. One
+/// thread of block 0 calls claim_call() while the block works, before the block leaves the call. This detects most
+/// misuse, not all: the blocks of two kernels that run at the same time are counted together.
 FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot) {
   std::uint32_t found_phase = 0;
   Call call = read_call(view, slot, found_phase);
@@ -157,18 +162,20 @@ FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot, std::ui
   return call;
 }
 
-/// [thread] Marks the operator busy. If another of its kernels still runs, gives up the call: what it has written is then invalid.
+/// [thread] Marks the operator busy. If another of its kernels still runs, gives up the call: what it has written is
+/// then invalid.
 FARWARP_DEVICE void claim_call(Call& call) {
   if (!mark_busy(call)) give_up_inlined(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
 }
 
-/// Skips epoch 0 when epochs wrap: zeroed memory would look like packets of that call. The next one is then 4, so that buffers that
-/// the epoch's lowest one or two bits choose keep alternating.
+/// Skips epoch 0 when epochs wrap: zeroed memory would look like packets of that call. The next one is then 4, so that
+/// buffers that the epoch's lowest one or two bits choose keep alternating.
 constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 ? 4 : epoch + 1; }
 
-/// [thread] Leaves the call for the whole block. One thread calls it, after all threads of the block that read the operator's cells have
-/// done so. The last block of the kernel sets the phase to `next_phase`; if that is 0, the call is over and the epoch advances. A block
-/// that sees the abort after begin_call() must leave, too. A block whose begin_call() saw it must not: the cells are undefined until recover().
+/// [thread] Leaves the call for the whole block. One thread calls it, after all threads of the block that read the
+/// operator's cells have done so. The last block of the kernel sets the phase to `next_phase`; if that is 0, the call
+/// is over and the epoch advances. A block that sees the abort after begin_call() must leave, too. A block whose
+/// begin_call() saw it must not: the cells are undefined until recover().
 FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
   const auto left = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_left), 1u);
@@ -191,9 +198,9 @@ constexpr std::uint64_t tagged(std::uint32_t tag, std::uint32_t value) {
   return static_cast<std::uint64_t>(tag) << 32 | value;
 }
 
-/// [block] Publishes everything the block has written so far, then writes `value_of(i)` to `cell_of(i)` for i in 0 .. count-1.
-/// Pairs with wait_tagged(). Every warp drains its stores; the barrier orders them before the threads that signal; the
-/// system-scope release of these makes them visible (contract.md, "signal after a block's writes").
+/// [block] Publishes everything the block has written so far, then writes `value_of(i)` to `cell_of(i)` for i in 0 ..
+/// count-1. Pairs with wait_tagged(). Every warp drains its stores; the barrier orders them before the threads that
+/// signal; the system-scope release of these makes them visible (contract.md, "signal after a block's writes").
 template <class CellOf, class ValueOf>
 FARWARP_DEVICE void signal_after_block(int count, const CellOf& cell_of, const ValueOf& value_of) {
   drain_stores();
@@ -201,8 +208,8 @@ FARWARP_DEVICE void signal_after_block(int count, const CellOf& cell_of, const V
   for (int i = thread_index(); i < count; i += num_threads()) store<Order::release>(cell_of(i), value_of(i));
 }
 
-/// [warp] Publishes everything the warp has written so far, then calls `store_flags` on its first lane, which makes relaxed
-/// stores to cells: the one fence before them makes all of them releases. Pairs with wait_tagged().
+/// [warp] Publishes everything the warp has written so far, then calls `store_flags` on its first lane, which makes
+/// relaxed stores to cells: the one fence before them makes all of them releases. Pairs with wait_tagged().
 template <class StoreFlags>
 FARWARP_DEVICE void signal_after_warp(const StoreFlags& store_flags) {
   drain_stores();

@@ -1,13 +1,15 @@
-// A warp's ring of slots in shared memory, through which one thread copies pieces of rows with bulk copies: from this device's memory into a
-// slot, and from the slot to peers or to this device. Unlike RowPut (put_row.dev.h) it waits for no row: later pieces are loaded while earlier
-// ones are stored, and a slot is free again when it has been read, long before its bytes have arrived.
+// A warp's ring of slots in shared memory, through which one thread copies pieces of rows with bulk copies: from this
+// device's memory into a slot, and from the slot to peers or to this device. Unlike RowPut (put_row.dev.h) it waits for
+// no row: later pieces are loaded while earlier ones are stored, and a slot is free again when it has been read, long
+// before its bytes have arrived.
 #pragma once
 
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET {
 
-/// What is copied at a time: `bytes` bytes from byte `begin` of a row on. `row`, `to` and `segment` are for the ring's user.
+/// What is copied at a time: `bytes` bytes from byte `begin` of a row on. `row`, `to` and `segment` are for the ring's
+/// user.
 struct Piece {
   std::int32_t row = 0;
   std::uint32_t to = 0;  ///< bit r: to rank r
@@ -16,11 +18,12 @@ struct Piece {
   bool announced = false;             ///< whether it is to be announced, when it and all earlier pieces have arrived
 };
 
-/// `ahead`: pieces that are being loaded when an older one is stored, less than `slots`. `arriving`: pieces that are stored before the ring asks
-/// whether an older one has arrived.
+/// `ahead`: pieces that are being loaded when an older one is stored, less than `slots`. `arriving`: pieces that are
+/// stored before the ring asks whether an older one has arrived.
 ///
-///   push(n):  store piece n - ahead once it is loaded; wait until piece n - slots has been read from its slot; load piece n into that slot;
-///             if piece n - ahead - arriving is to be announced, wait until it has arrived, and announce it
+///   push(n):  store piece n - ahead once it is loaded; wait until piece n - slots has been read from its slot; load
+///             piece n into that slot; if piece n - ahead - arriving is to be announced, wait until it has arrived, and
+///             announce it
 ///
 /// The waits count groups of bulk stores: between its first push() and finish() the thread commits no other.
 template <int slots, int ahead, int arriving>
@@ -28,8 +31,8 @@ class CopyRing {
   static_assert(ahead > 0 && ahead < slots && arriving > 0);
 
  public:
-  /// [warp] `memory`: `slots` slots of `slot_bytes`, and `barriers` as many, not initialised, of this warp. Only the warp's first lane uses
-  /// the ring, so the constructor needs no warp_sync() after it.
+  /// [warp] `memory`: `slots` slots of `slot_bytes`, and `barriers` as many, not initialised, of this warp. Only the
+  /// warp's first lane uses the ring, so the constructor needs no warp_sync() after it.
   FARWARP_DEVICE CopyRing(Shared<std::byte> memory, int slot_bytes, Shared<Mbarrier> barriers)
       : memory_(memory), slot_bytes_(slot_bytes), barriers_(barriers) {
     if (lane_index() != 0) return;
@@ -37,9 +40,10 @@ class CopyRing {
     mbarrier_init_fence();
   }
 
-  /// [thread] Begins to copy a piece from `from`. `store(piece, slot)` issues the bulk stores of an earlier piece out of its slot.
-  /// `announce(piece)` is called when a piece to be announced and all before it have arrived; a release in it covers them.
-  /// Does nothing once a load has not come within the deadline; call.live is false then.
+  /// [thread] Begins to copy a piece from `from`. `store(piece, slot)` issues the bulk stores of an earlier piece out
+  /// of its slot.
+  /// `announce(piece)` is called when a piece to be announced and all before it have arrived; a release in it covers
+  /// them. Does nothing once a load has not come within the deadline; call.live is false then.
   template <class Store, class Announce>
   FARWARP_DEVICE void push(Call& call, Global<const std::byte> from, const Piece& piece, std::uint32_t site,
                            const Store& store, const Announce& announce) {

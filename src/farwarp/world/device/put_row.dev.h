@@ -7,12 +7,12 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// Through shared memory with bulk copies that one thread of the warp issues. They keep more bytes under way than a warp's loads and stores do.
-/// Bandwidth of both: ops/moe_a2a/MEASURED.md, "Words or bulk copies".
+/// Through shared memory with bulk copies that one thread of the warp issues. They keep more bytes under way than a
+/// warp's loads and stores do. Bandwidth of both: ops/moe_a2a/MEASURED.md, "Words or bulk copies".
 class BulkRowPut {
  public:
-  /// [warp] `staging` and `barrier` belong to this warp; `staging_bytes` is a multiple of 16; `barrier` is not initialised yet. Only the
-  /// warp's first lane uses it, so the constructor needs no warp_sync() after it.
+  /// [warp] `staging` and `barrier` belong to this warp; `staging_bytes` is a multiple of 16; `barrier` is not
+  /// initialised yet. Only the warp's first lane uses it, so the constructor needs no warp_sync() after it.
   FARWARP_DEVICE BulkRowPut(Shared<std::byte> staging, int staging_bytes, Shared<Mbarrier> barrier)
       : staging_(staging), staging_bytes_(staging_bytes), barrier_(barrier) {
     if (lane_index() != 0) return;
@@ -20,8 +20,8 @@ class BulkRowPut {
     mbarrier_init_fence();
   }
 
-  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. True: the row has been written, and a
-  /// later signal_after_warp() publishes it. False: the call is over, and nothing may be published.
+  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. True: the row has been written,
+  /// and a later signal_after_warp() publishes it. False: the call is over, and nothing may be published.
   template <int count>
   FARWARP_DEVICE bool put(Call& call, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
                           std::uint32_t wanted, std::uint32_t site) {

@@ -1,5 +1,5 @@
-// The wait primitives: this file and words.dev.h are the only code that may spin. Every wait ends: when its condition holds, when the
-// abort is raised, or with a ledger record when the call's deadline has passed.
+// The wait primitives: this file and words.dev.h are the only code that may spin. Every wait ends: when its condition
+// holds, when the abort is raised, or with a ledger record when the call's deadline has passed.
 #pragma once
 
 #include "farwarp/world/device/call.dev.h"
@@ -10,16 +10,16 @@ namespace farwarp::FARWARP_TARGET {
 struct Wait {
   std::uint32_t site;
   std::int32_t peer;
-  /// 0 for a wait on something that a peer sends before it waits for anybody. If the peer must itself wait before it sends, one more
-  /// than the depth of the peer's wait. Each level adds 1/32 of the deadline, so the wait on the missing rank expires first, and the
-  /// ledger records that one.
+  /// 0 for a wait on something that a peer sends before it waits for anybody. If the peer must itself wait before it
+  /// sends, one more than the depth of the peer's wait. Each level adds 1/32 of the deadline, so the wait on the
+  /// missing rank expires first, and the ledger records that one.
   std::uint32_t depth = 0;
 };
 
 inline constexpr std::uint32_t kCopyWaitDepth = 4;  ///< greater than the depth of any wait on a peer
 
-/// How a wait that expires is recorded: by a called function, or by inlined code. Inlined is for kernels whose warps change their register
-/// counts: see give_up_inlined().
+/// How a wait that expires is recorded: by a called function, or by inlined code. Inlined is for kernels whose warps
+/// change their register counts: see give_up_inlined().
 enum class Failure { called, inlined };
 
 /// [thread] False if the wait must end: the abort was raised, or the deadline has passed and this thread has raised it.
@@ -39,7 +39,8 @@ FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, s
   return false;
 }
 
-/// [thread] Waits until the upper half of `cell` is `tag`, and acquires what its writer released; `value` gets the lower half.
+/// [thread] Waits until the upper half of `cell` is `tag`, and acquires what its writer released; `value` gets the
+/// lower half.
 template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag,
                                 std::uint32_t& value, Wait wait) {
@@ -58,7 +59,8 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
   return false;
 }
 
-/// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what the threads that counted have released.
+/// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what the
+/// threads that counted have released.
 template <Scope scope>
 FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
   const void* const addresses[] = {counter.raw, abort_cell(call).raw};
@@ -76,9 +78,9 @@ FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::u
 }
 
 /// [thread] Waits until every packet of `from` whose bit is set in `wanted` carries the call's epoch; `data` gets their
-/// contents. All missing packets are loaded before any is tested, so that their latencies overlap: an all-reduce of 8 KB takes
-/// 2.3 us on 8 H200s, and 5.4 us if one peer is polled after the other. Needs no fence: packets carry their data.
-/// With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer, counted from -1 - wait.peer on.
+/// contents. All missing packets are loaded before any is tested, so that their latencies overlap: an all-reduce of 8
+/// KB takes 2.3 us on 8 H200s, and 5.4 us if one peer is polled after the other. Needs no fence: packets carry their
+/// data. With wait.peer < 0 the ledger names packet i's peer as i / packets_per_peer, counted from -1 - wait.peer on.
 template <int packets_per_peer, Failure failure = Failure::called, int count>
 FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
                                  std::uint64_t (&data)[count], Wait wait) {
@@ -116,8 +118,9 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
   return false;
 }
 
-/// [thread] wait_packets() for more packets than registers hold: bit i of `wanted` stands for the packet at from(i), and take(i, data) is called once
-/// it has arrived. `together` packets are loaded before any of them is tested. What has arrived is not loaded again, so a late packet delays no other.
+/// [thread] wait_packets() for more packets than registers hold: bit i of `wanted` stands for the packet at from(i),
+/// and take(i, data) is called once it has arrived. `together` packets are loaded before any of them is tested. What
+/// has arrived is not loaded again, so a late packet delays no other.
 template <int together, class From, class Take>
 FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const From& from, const Take& take, Wait wait) {
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
@@ -153,17 +156,17 @@ FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const Fro
   return false;
 }
 
-// How wait_leading() polls. Cells that peers write: relaxed loads, then one acquire. Cells of device scope, which blocks of this launch
-// write: each poll is an acquire load. A separate acquire would add a round trip before the data can be read; the invalidation of L1 by
-// each poll costs a loader warp nothing, since it keeps nothing there.
+// How wait_leading() polls. Cells that peers write: relaxed loads, then one acquire. Cells of device scope, which
+// blocks of this launch write: each poll is an acquire load. A separate acquire would add a round trip before the data
+// can be read; the invalidation of L1 by each poll costs a loader warp nothing, since it keeps nothing there.
 FARWARP_DEVICE std::uint64_t poll_cell(Global<SystemCell<std::uint64_t>> cell) { return load<Order::relaxed>(cell); }
 FARWARP_DEVICE std::uint64_t poll_cell(Global<std::uint64_t> cell) { return load<Order::acquire, Scope::device>(cell); }
 FARWARP_DEVICE void acquire_polled(Global<SystemCell<std::uint64_t>> cell) { acquire(cell); }
 FARWARP_DEVICE void acquire_polled(Global<std::uint64_t>) {}
 
-/// [warp] Each of the first `lanes` lanes has a cell. Waits until the cells of lanes 0 .. needed-1 have `tag` in their upper half.
-/// Returns how many consecutive lanes from lane 0 have it by then; those lanes have acquired what the cells' writers released. Returns
-/// less than `needed`, on all lanes, if the call is over.
+/// [warp] Each of the first `lanes` lanes has a cell. Waits until the cells of lanes 0 .. needed-1 have `tag` in their
+/// upper half. Returns how many consecutive lanes from lane 0 have it by then; those lanes have acquired what the
+/// cells' writers released. Returns less than `needed`, on all lanes, if the call is over.
 template <Failure failure = Failure::called, class Cell>
 FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int needed, std::uint32_t tag, Wait wait) {
   const int lane = lane_index();
@@ -189,9 +192,10 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
   }
 }
 
-/// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for the threads that read them. It may depend on a
-/// wait on a peer, in this warp or in another one of the block, so it outlasts all of those. Hence a missing peer is recorded as a wait
-/// on that peer, and the copies of an aborted call have time to arrive in shared memory.
+/// [thread] Waits for the phase of an mbarrier: for copies into shared memory, or for the threads that read them. It
+/// may depend on a wait on a peer, in this warp or in another one of the block, so it outlasts all of those. Hence a
+/// missing peer is recorded as a wait on that peer, and the copies of an aborted call have time to arrive in shared
+/// memory.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
   const void* const addresses[] = {barrier.raw};
   std::uint64_t until = call.deadline_ns + kCopyWaitDepth * call.grace_ns;
@@ -215,10 +219,10 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
   return true;
 }
 
-/// The state of a thread's waits for its block's own mbarriers (copies, boxes, the published call). For threads that have no Call, because
-/// reading the operator's cells would take them one microsecond, and several while copies load memory. Such a wait expires only if
-/// something is broken. It is then noted here. report_expired() writes it to the ledger after the thread's loops: inside them, its code
-/// would delay a cold launch.
+/// The state of a thread's waits for its block's own mbarriers (copies, boxes, the published call). For threads that
+/// have no Call, because reading the operator's cells would take them one microsecond, and several while copies load
+/// memory. Such a wait expires only if something is broken. It is then noted here. report_expired() writes it to the
+/// ledger after the thread's loops: inside them, its code would delay a cold launch.
 struct BlockWaits {
   std::uint64_t until = 0;  ///< the deadline; 0 until a wait has polled long enough to need it
   bool expired = false;
@@ -235,8 +239,9 @@ FARWARP_COLD BlockWaits look_at_clock(BlockWaits waits, const WorldView& view) {
   return waits;
 }
 
-/// [thread] True if the phase has completed, also after an earlier wait expired. Else it waits, and returns false when the deadline has
-/// passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer, because the phase may depend on one.
+/// [thread] True if the phase has completed, also after an earlier wait expired. Else it waits, and returns false when
+/// the deadline has passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer,
+/// because the phase may depend on one.
 FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
   const void* const addresses[] = {barrier.raw};
@@ -248,8 +253,8 @@ FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shar
   return true;
 }
 
-/// [thread] Records an expired wait in the ledger, unless the World has been aborted. The record has epoch 0, because the operator's
-/// cells may be changing.
+/// [thread] Records an expired wait in the ledger, unless the World has been aborted. The record has epoch 0, because
+/// the operator's cells may be changing.
 FARWARP_DEVICE void report_expired(const BlockWaits& waits, const WorldView& view, std::uint32_t slot,
                                    std::uint32_t site) {
   if (!waits.expired) return;
@@ -261,23 +266,23 @@ FARWARP_DEVICE void report_expired(const BlockWaits& waits, const WorldView& vie
 
 // ---- ready --------------------------------------------------------------------------------------------------------
 //
-// By its ready cells a rank permits peers to write its memory. A call of epoch e begins when the call before it is over on this rank, so
-// nothing here still reads what peers wrote for e - 1. Each rank then stores epoch e to its ready cell at every peer. A sender waits for
-// the peer's epoch e before it overwrites that peer's memory.
+// By its ready cells a rank permits peers to write its memory. A call of epoch e begins when the call before it is over
+// on this rank, so nothing here still reads what peers wrote for e - 1. Each rank then stores epoch e to its ready cell
+// at every peer. A sender waits for the peer's epoch e before it overwrites that peer's memory.
 
 /// [kMaxRanks] of them, indexed by the rank that announces, at one offset of every heap.
 using ReadyCell = SystemCell<std::uint64_t>;
 
-/// [warp] Stores this rank's ready cells at all peers. One warp of the kernel calls it, at any time after it has joined the call. The
-/// release pairs with wait_ready().
+/// [warp] Stores this rank's ready cells at all peers. One warp of the kernel calls it, at any time after it has joined
+/// the call. The release pairs with wait_ready().
 FARWARP_DEVICE void announce_ready(const Call& call, std::int64_t cells) {
   const int peer = lane_index();
   if (peer >= call.view.size || peer == call.view.rank) return;
   store<Order::release>(peer_address<ReadyCell>(call.view, peer, cells) + call.view.rank, tagged(call.epoch, 0));
 }
 
-/// [thread] Waits until `peer` has announced this call. Only if the peer cannot finish the call without what this rank sends: otherwise
-/// the peer might overwrite the cell with its next epoch before this wait has seen it.
+/// [thread] Waits until `peer` has announced this call. Only if the peer cannot finish the call without what this rank
+/// sends: otherwise the peer might overwrite the cell with its next epoch before this wait has seen it.
 template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_ready(Call& call, std::int64_t cells, int peer, std::uint32_t site) {
   if (peer == call.view.rank) return call.live;

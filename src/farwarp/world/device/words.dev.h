@@ -1,5 +1,6 @@
-// Words: data that is its own flag (contract.md, "Words"), 16 bytes at a time or one half of 8. Memory holds all ones where a half has
-// not arrived; any other value has. TensorRT-LLM's all-reduce kernels call this Lamport buffers, with minus zero for "not arrived".
+// Words: data that is its own flag (contract.md, "Words"), 16 bytes at a time or one half of 8. Memory holds all ones
+// where a half has not arrived; any other value has. TensorRT-LLM's all-reduce kernels call this Lamport buffers, with
+// minus zero for "not arrived".
 #pragma once
 
 #include "farwarp/world/device/wait.dev.h"
@@ -20,8 +21,8 @@ FARWARP_DEVICE std::uint64_t load_words(Global<const std::uint64_t> address) {
 FARWARP_DEVICE bool has_arrived(std::uint64_t half) { return half != kAbsent; }
 FARWARP_DEVICE bool has_arrived(Vec16 words) { return has_arrived(words.lo) && has_arrived(words.hi); }
 
-/// Whether all of `words` have arrived, with four instructions each. `lo & lo >> 32` has 32 ones exactly if the half is absent; all ones
-/// is the largest value, so the maximum over all halves is all ones exactly if one is absent.
+/// Whether all of `words` have arrived, with four instructions each. `lo & lo >> 32` has 32 ones exactly if the half is
+/// absent; all ones is the largest value, so the maximum over all halves is all ones exactly if one is absent.
 template <int count>
 FARWARP_DEVICE bool all_arrived(const Vec16 (&words)[count]) {
   std::uint32_t most = 0;
@@ -35,16 +36,17 @@ FARWARP_DEVICE bool all_arrived(const Vec16 (&words)[count]) {
   return most != static_cast<std::uint32_t>(kAbsent);
 }
 
-/// [thread] What to send for eight 16-bit floats, bf16 or fp16. A half of four NaNs of all ones would look absent, so the sign of one of
-/// them is cleared.
+/// [thread] What to send for eight 16-bit floats, bf16 or fp16. A half of four NaNs of all ones would look absent, so
+/// the sign of one of them is cleared.
 FARWARP_DEVICE Vec16 sendable(Vec16 words) {
   if (words.lo == kAbsent) words.lo >>= 1;
   if (words.hi == kAbsent) words.hi >>= 1;
   return words;
 }
 
-/// [thread] Sets words to all ones again. Their one reader does so, once, in the call that reads them. Their writer is a rank, perhaps this
-/// one, in a later call: the operator's ORDER.md says why it writes them next only after that (two buffers by the parity of the epoch).
+/// [thread] Sets words to all ones again. Their one reader does so, once, in the call that reads them. Their writer is
+/// a rank, perhaps this one, in a later call: the operator's ORDER.md says why it writes them next only after that (two
+/// buffers by the parity of the epoch).
 FARWARP_DEVICE void clear_words(Global<Vec16> address) { store_words(Peer<Vec16>(address.raw), {kAbsent, kAbsent}); }
 FARWARP_DEVICE void clear_words(Global<std::uint64_t> address) {
   store_words(Peer<std::uint64_t>(address.raw), kAbsent);
@@ -68,8 +70,9 @@ FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const std
   addresses[watched++] = half.raw;
 }
 
-/// [thread] Waits until all words of `from` whose bit is set in `wanted` have arrived; `data` gets them. Returns call.live, also if no word
-/// is missing: callers rely on it. All missing words are loaded before any is tested, so that their latencies overlap. Needs no fence:
+/// [thread] Waits until all words of `from` whose bit is set in `wanted` have arrived; `data` gets them. Returns
+/// call.live, also if no word is missing: callers rely on it. All missing words are loaded before any is tested, so
+/// that their latencies overlap. Needs no fence:
 /// words guard no other data. With wait.peer < 0 the ledger names the peer of words i as i / words_per_peer.
 template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
 FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,

@@ -53,7 +53,8 @@ std::chrono::steady_clock::time_point deadline_after(std::chrono::milliseconds t
 }  // namespace detail
 
 Status Bootstrap::barrier(std::chrono::milliseconds timeout) {
-  // The word distinguishes a barrier from any other all-gather, so that all ranks detect a rank in the wrong collective.
+  // The word distinguishes a barrier from any other all-gather, so that all ranks detect a rank in the wrong
+  // collective.
   static constexpr char kWord[] = "farwarp barrier";
   std::vector<std::byte> word(sizeof(kWord));
   std::memcpy(word.data(), kWord, sizeof(kWord));
@@ -72,8 +73,8 @@ Status Bootstrap::barrier(std::chrono::milliseconds timeout) {
 Status run_ranks(int size, const std::function<Status(std::shared_ptr<Bootstrap>)>& body) {
   std::vector<std::shared_ptr<Bootstrap>> bootstraps = make_thread_bootstraps(size);
   std::vector<Status> outcomes(bootstraps.size());
-  // No rank starts before all threads are registered. The emulator runs while all registered threads are blocked, so it could
-  // otherwise run before a thread that the operating system has not started yet.
+  // No rank starts before all threads are registered. The emulator runs while all registered threads are blocked, so it
+  // could otherwise run before a thread that the operating system has not started yet.
   std::latch all_registered(static_cast<std::ptrdiff_t>(bootstraps.size()));
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < bootstraps.size(); ++rank) {

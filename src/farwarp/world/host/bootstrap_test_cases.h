@@ -25,7 +25,8 @@ inline std::vector<std::byte> bytes_of(const std::string& text) {
   return bytes;
 }
 
-/// Contributions of different lengths arrive in rank order, the rank's own included; many rounds, with ranks at different speeds.
+/// Contributions of different lengths arrive in rank order, the rank's own included; many rounds, with ranks at
+/// different speeds.
 inline void gathers(Bootstrap& group) {
   for (int round = 0; round < 50; ++round) {
     if ((round + group.rank()) % 7 == 0) std::this_thread::sleep_for(1ms);

@@ -24,11 +24,12 @@ class Collectives {
   Collectives(std::shared_ptr<Bootstrap> bootstrap, std::chrono::milliseconds timeout)
       : bootstrap_(std::move(bootstrap)), timeout_(timeout) {}
 
-  /// Collective: numbers the World with rank 0's `mine`, so that calls on two Worlds over one bootstrap cannot be confused.
+  /// Collective: numbers the World with rank 0's `mine`, so that calls on two Worlds over one bootstrap cannot be
+  /// confused.
   Status number_world(std::uint32_t mine);
 
-  /// Collective. ok on all ranks if `call` is the same on all, else kMismatch on all, quoting the first rank that differs from
-  /// rank 0. `call` is the call in words with its arguments: "allocate(4096 bytes, alignment 256)".
+  /// Collective. ok on all ranks if `call` is the same on all, else kMismatch on all, quoting the first rank that
+  /// differs from rank 0. `call` is the call in words with its arguments: "allocate(4096 bytes, alignment 256)".
   Status check_same_call(const std::string& call, std::chrono::milliseconds extra_time = {});
 
   Status all_ok(const Status& mine) { return farwarp::all_ok(*bootstrap_, mine, timeout_); }

@@ -93,7 +93,8 @@ void Connection::send_if_all_is_read(std::uint32_t kind) {
   if (::ioctl(socket_.get(), SIOCOUTQ, &unread) == 0 && unread != 0) return;
   const Header header{kMagic, kind, 0, 0, 0};
   const ssize_t count = ::send(socket_.get(), &header, sizeof(header), MSG_NOSIGNAL | MSG_DONTWAIT);
-  // The kernel accepts so few bytes completely or not at all. If only a part was sent, the stream could not be parsed any more.
+  // The kernel accepts so few bytes completely or not at all. If only a part was sent, the stream could not be parsed
+  // any more.
   if (count > 0 && count != static_cast<ssize_t>(sizeof(header))) ::shutdown(socket_.get(), SHUT_RDWR);
 }
 

@@ -40,7 +40,8 @@ class Connection {
   explicit operator bool() const { return static_cast<bool>(socket_); }
   /// The process at the other end; 0 if unknown. For messages only.
   pid_t peer_pid() const { return peer_pid_; }
-  /// Whether the process at the other end has this process's user, as the kernel recorded it when that process connected or listened.
+  /// Whether the process at the other end has this process's user, as the kernel recorded it when that process
+  /// connected or listened.
   bool same_user() const;
   /// "process 12 of user 1000"
   std::string describe_peer() const;

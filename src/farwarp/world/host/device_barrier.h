@@ -7,8 +7,8 @@
 
 namespace farwarp {
 
-/// Move-only. What follows it in a rank's stream starts when every rank's stream has reached it, and sees everything that
-/// those streams have written before it.
+/// Move-only. What follows it in a rank's stream starts when every rank's stream has reached it, and sees everything
+/// that those streams have written before it.
 class DeviceBarrier {
  public:
   /// Collective. The World must outlive it.

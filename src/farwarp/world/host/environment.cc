@@ -66,7 +66,8 @@ bool is_this_host(const char* name) {
   return local;
 }
 
-/// From MASTER_ADDR and MASTER_PORT. No connection is made to them: the port only distinguishes this job from others on the host.
+/// From MASTER_ADDR and MASTER_PORT. No connection is made to them: the port only distinguishes this job from others on
+/// the host.
 Result<std::string> rendezvous_of_master(const GetEnv& get) {
   const char* host = get("MASTER_ADDR");
   if (!host)
@@ -100,8 +101,9 @@ Result<std::string> read_rendezvous(const GetEnv& get) {
       "by mpiexec -genv FARWARP_RENDEZVOUS NAME");
 }
 
-/// Slurm numbers steps from 0; a batch script and the shell of an allocation have no number, or one of the last of 32 bits. In them SLURM_PROCID is
-/// 0 and SLURM_NTASKS what srun would start. The only task of a step, as of `srun --pty bash`, is a place to start others from.
+/// Slurm numbers steps from 0; a batch script and the shell of an allocation have no number, or one of the last of 32
+/// bits. In them SLURM_PROCID is 0 and SLURM_NTASKS what srun would start. The only task of a step, as of
+/// `srun --pty bash`, is a place to start others from.
 bool is_slurm_task(const GetEnv& get) {
   if (!get(kSlurmStep.rank)) return false;
   const char *const of_step = get(kSlurmStep.size), *const tasks = of_step ? of_step : get(kSlurmTasks.size);

@@ -1,5 +1,5 @@
-// For tests: ranks as forked processes. A test program that uses it must not start threads, because a forked child has only
-// the thread that called fork.
+// For tests: ranks as forked processes. A test program that uses it must not start threads, because a forked child has
+// only the thread that called fork.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -27,8 +27,8 @@ class HeapMemory {
   std::byte* base(int rank) const { return static_cast<std::byte*>(bases_[rank]); }
 
  private:
-  /// Memory of one rank. Ranks of one process share its ownership: if a rank ends early, for example after a failure, its
-  /// memory stays for kernels of peers that still run. Between processes the driver's mapping does the same.
+  /// Memory of one rank. Ranks of one process share its ownership: if a rank ends early, for example after a failure,
+  /// its memory stays for kernels of peers that still run. Between processes the driver's mapping does the same.
   struct Allocation {
     std::shared_ptr<Device> device;
     void* pointer = nullptr;

@@ -29,8 +29,8 @@ NcclGroup::State::~State() {
 
 namespace {
 
-/// What each rank sends the others before any of them calls NCCL, which waits for a missing rank without a bound: 1 and then rank 0's
-/// id if the rank can go on, else 0 and then the reason.
+/// What each rank sends the others before any of them calls NCCL, which waits for a missing rank without a bound: 1 and
+/// then rank 0's id if the rank can go on, else 0 and then the reason.
 std::vector<std::byte> message_of(const Status& status, const nccl::UniqueId& id) {
   std::vector<std::byte> message(1 + (status.ok() ? sizeof(id) : status.message().size()));
   message[0] = static_cast<std::byte>(status.ok());

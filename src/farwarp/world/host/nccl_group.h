@@ -13,9 +13,9 @@ namespace farwarp {
 /// Move-only, not thread-safe. NVLink multicast is switched off.
 class NcclGroup {
  public:
-  /// Collective, also for a rank that cannot use NCCL: it says why in `mine`, and all ranks get kUnavailable with the message of the
-  /// first such rank. Also kUnavailable without NCCL and on targets other than CUDA. The World must outlive the group and must not be
-  /// moved.
+  /// Collective, also for a rank that cannot use NCCL: it says why in `mine`, and all ranks get kUnavailable with the
+  /// message of the first such rank. Also kUnavailable without NCCL and on targets other than CUDA. The World must
+  /// outlive the group and must not be moved.
   static Result<NcclGroup> create(World& world, const Status& mine);
   NcclGroup(NcclGroup&&) noexcept;
   NcclGroup& operator=(NcclGroup&&) noexcept;
@@ -29,9 +29,9 @@ class NcclGroup {
   /// Runs `calls` with the device current, between ncclGroupStart and ncclGroupEnd.
   Status grouped(const std::function<Status()>& calls);
 
-  /// Collective: runs `calls`, which enqueue the NCCL calls of later use, and waits for them, at most for the World's deadline. NCCL
-  /// connects two ranks and loads its kernels when they first exchange something. This must not happen while a call is timed or
-  /// captured, or while a kernel waits for a peer.
+  /// Collective: runs `calls`, which enqueue the NCCL calls of later use, and waits for them, at most for the World's
+  /// deadline. NCCL connects two ranks and loads its kernels when they first exchange something. This must not happen
+  /// while a call is timed or captured, or while a kernel waits for a peer.
   Status connect(Stream stream, const std::function<Status()>& calls);
   /// True if something that NCCL enqueued may never end: the memory and streams that it was given are still in use.
   bool stuck() const;

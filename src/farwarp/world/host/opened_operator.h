@@ -36,8 +36,8 @@ class OpenedOperator {
   /// Local: does not close.
   ~OpenedOperator() = default;
 
-  /// Collective, also for a rank that has no plan or lacks a kernel. If one rank fails, all fail: a failed rank returns its own failure,
-  /// the others return that of the first failed rank. What was taken until then is released.
+  /// Collective, also for a rank that has no plan or lacks a kernel. If one rank fails, all fail: a failed rank returns
+  /// its own failure, the others return that of the first failed rank. What was taken until then is released.
   static Result<OpenedOperator> open(World& world, const Desc& desc);
   /// Collective; the streams that used it must be idle. If it is not open, returns kMisuse and does nothing.
   Status close();
@@ -56,8 +56,8 @@ class OpenedOperator {
   std::vector<SymmetricBuffer> buffers_;
 };
 
-/// Every call of an operator begins with it. kMisuse if the object was moved from (`state` is null) or closed. `State` has a member
-/// `OpenedOperator opened`.
+/// Every call of an operator begins with it. kMisuse if the object was moved from (`state` is null) or closed. `State`
+/// has a member `OpenedOperator opened`.
 template <class State>
 Status check_open(std::string_view name, const std::unique_ptr<State>& state) {
   if (state == nullptr)
@@ -66,8 +66,8 @@ Status check_open(std::string_view name, const std::unique_ptr<State>& state) {
   return {};
 }
 
-/// create() of an operator. Collective, also for a rank whose plan failed: `desc` is then that of a default plan. `State` has also the
-/// members `World* world` and `plan`.
+/// create() of an operator. Collective, also for a rank whose plan failed: `desc` is then that of a default plan.
+/// `State` has also the members `World* world` and `plan`.
 template <class State, class Plan>
 Result<std::unique_ptr<State>> open_state(World& world, const Result<Plan>& plan, OpenedOperator::Desc desc) {
   desc.plan = plan.status();

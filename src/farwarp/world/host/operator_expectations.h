@@ -1,5 +1,6 @@
-// For tests of operators: how calls must end if something is wrong with the World or with their streams. A `Rank` is one rank's
-// operator and what it needs: `world`, `stream`, `launch(stream)`, and `expect_right()`, which calls it once more and checks the result.
+// For tests of operators: how calls must end if something is wrong with the World or with their streams. A `Rank` is
+// one rank's operator and what it needs: `world`, `stream`, `launch(stream)`, and `expect_right()`, which calls it once
+// more and checks the result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -40,7 +41,8 @@ struct TwoStreams {
   bool told = false;     ///< misuse was reported for one of the calls
 };
 
-/// Collective: two calls in two streams at once, which is misuse, both end: right, or with an error. After recover() the next is right.
+/// Collective: two calls in two streams at once, which is misuse, both end: right, or with an error. After recover()
+/// the next is right.
 template <class Rank>
 void expect_two_streams_end(Rank& rank, TwoStreams& seen) {
   const auto second = rank.world.device().create_stream();

@@ -1,8 +1,8 @@
 // Operator slots and their epochs.
 //
-// Tags are compared for equality. So an operator that reuses an earlier one's memory must not find its own tags there, and
-// neither must a call after recover() find those of the aborted call. Both start at an epoch that no operator of this World
-// has reached on any rank.
+// Tags are compared for equality. So an operator that reuses an earlier one's memory must not find its own tags there,
+// and neither must a call after recover() find those of the aborted call. Both start at an epoch that no operator of
+// this World has reached on any rank.
 #include <fmt/format.h>
 
 #include <algorithm>

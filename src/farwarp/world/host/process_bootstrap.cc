@@ -1,5 +1,5 @@
-// Ranks as processes of one host. Every rank has a connection to every other, so that each detects at once, by itself, that
-// a peer is gone.
+// Ranks as processes of one host. Every rank has a connection to every other, so that each detects at once, by itself,
+// that a peer is gone.
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
@@ -28,8 +28,8 @@ using Clock = std::chrono::steady_clock;
 /// Sent by a rank that gives up, in place of its next frame: a StatusCode, then the message.
 constexpr std::uint32_t kFailureKind = 0x6c696166;
 
-/// A sign of life, sent between frames by a thread that does nothing else. So a rank that computes gives signs, and a stopped
-/// process does not. Not counted as a collective call.
+/// A sign of life, sent between frames by a thread that does nothing else. So a rank that computes gives signs, and a
+/// stopped process does not. Not counted as a collective call.
 constexpr std::uint32_t kSignKind = 0x6e676973;
 constexpr std::chrono::milliseconds kSignInterval{100};
 /// A host with more threads than cores may delay a sign.
@@ -136,7 +136,8 @@ class ProcessBootstrap : public Bootstrap {
     return false;
   }
 
-  /// Releases `lock` while it waits, so that the other thread can send signs. Only this thread opens and closes sockets.
+  /// Releases `lock` while it waits, so that the other thread can send signs. Only this thread opens and closes
+  /// sockets.
   void wait_for_events(std::unique_lock<std::mutex>& lock, Clock::time_point until) const {
     std::vector<pollfd> sockets;
     for (int peer = 0; peer < size(); ++peer) {

@@ -60,8 +60,8 @@ Status World::State::raise_abort(int peer) {
   return device->copy_in(&peers->abort, &raised_by, sizeof(raised_by), *stream);
 }
 
-/// A call in flight ends by itself: with its peers, or at most 5/32 of the deadline after it (Wait::depth). Kernels enqueued after an
-/// aborted call return at once. So the second wait is for kernels that are late for another reason.
+/// A call in flight ends by itself: with its peers, or at most 5/32 of the deadline after it (Wait::depth). Kernels
+/// enqueued after an aborted call return at once. So the second wait is for kernels that are late for another reason.
 Status World::State::drain() {
   const std::uint64_t longest_call = timeout_ns() + timeout_ns() / 4;
   const Status drained = device->synchronize_all(longest_call);
@@ -99,8 +99,8 @@ Status World::recover(const std::vector<Stream>& streams) {
 
 std::uint32_t World::recoveries() const { return state_ ? state_->recoveries : 0; }
 
-/// Clears abort and ledger claims, makes every open operator idle at `epoch`, and refills buffers that an aborted call may have left half
-/// read.
+/// Clears abort and ledger claims, makes every open operator idle at `epoch`, and refills buffers that an aborted call
+/// may have left half read.
 Status World::State::reset_control(std::uint32_t epoch) {
   const std::uint32_t zero = 0;
   if (Status cleared = device->copy_in(&control()->abort, &zero, sizeof(zero), *stream); !cleared.ok()) return cleared;

@@ -76,7 +76,8 @@ class Rendezvous {
       }
       clients_.remove_if([this](Client& client) { return read_client(client); });
     }
-    // A process that connects from now on is no rank of this job. It is refused at once and does not wait for an answer.
+    // A process that connects from now on is no rank of this job. It is refused at once and does not wait for an
+    // answer.
     ::shutdown(listener_.get(), SHUT_RD);
     return Mesh{std::move(peers_), std::move(listener_)};
   }
@@ -186,7 +187,8 @@ class Rendezvous {
     }
   }
 
-  /// Notes what may explain a rank that is missing at the deadline. The cause may be temporary: descriptors can become free again.
+  /// Notes what may explain a rank that is missing at the deadline. The cause may be temporary: descriptors can become
+  /// free again.
   void note_error(const char* what) {
     last_refusal_ = fmt::format("; {}: {}", what, std::strerror(errno));
     std::this_thread::sleep_for(kReconnectInterval);  // poll() would report the same connection again at once
@@ -258,8 +260,8 @@ class Rendezvous {
     if (progress == Connection::Progress::kWaiting) return false;
     const std::optional<Hello> hello = hello_from(connection, progress);
     if (client.rank >= 0) {
-      // Only a client that has read the answer knows the nonce. So copied bytes of an earlier connection do not pass, nor does a client
-      // that is gone.
+      // Only a client that has read the answer knows the nonce. So copied bytes of an earlier connection do not pass,
+      // nor does a client that is gone.
       if (hello && hello->rank == client.rank && hello->size == size_ && hello->echo == hello_.nonce) {
         peers_[client.rank] = std::move(connection);
       } else {

@@ -1,5 +1,5 @@
-// How processes of one host find each other: every rank listens at a name in the abstract socket namespace and connects to
-// all lower ranks; all higher ranks connect to it.
+// How processes of one host find each other: every rank listens at a name in the abstract socket namespace and connects
+// to all lower ranks; all higher ranks connect to it.
 #pragma once
 
 #include <chrono>

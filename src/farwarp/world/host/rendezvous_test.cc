@@ -1,4 +1,5 @@
-// Foreign processes at a rendezvous: some send nothing or another protocol, some belong to other users, some send random bytes.
+// Foreign processes at a rendezvous: some send nothing or another protocol, some belong to other users, some send
+// random bytes.
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/resource.h>

@@ -28,7 +28,8 @@ class ThreadGroup {
 
   int size() const { return static_cast<int>(seats_.size()); }
 
-  /// Waits for all ranks and returns every rank's contribution. A failure is final: later calls of any rank return it at once.
+  /// Waits for all ranks and returns every rank's contribution. A failure is final: later calls of any rank return it
+  /// at once.
   Result<std::shared_ptr<const Round>> exchange(int rank, Contribution mine, std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     if (broken_) return *broken_;

@@ -60,7 +60,8 @@ TEST(RunRanks, ReturnsTheCauseRatherThanItsConsequences) {
   EXPECT_EQ(status.message(), "the cause");
 }
 
-// The emulator relies on this: waiting ranks count as active from the last rank's arrival on, even before they run again.
+// The emulator relies on this: waiting ranks count as active from the last rank's arrival on, even before they run
+// again.
 TEST(ThreadBootstrap, WaitersCountAsActiveBeforeTheLastArrivalReturns) {
   std::atomic<int> times_idle = 0;
   set_host_idle_listener([&] { ++times_idle; });

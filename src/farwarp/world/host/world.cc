@@ -14,8 +14,8 @@
 namespace farwarp {
 namespace {
 
-// For threads on the emulator. A kernel takes thousands of times its virtual time there, and ranks that are done wait for the
-// others in host calls, which use the host's clock. Between processes the emulator uses the host's clock, too.
+// For threads on the emulator. A kernel takes thousands of times its virtual time there, and ranks that are done wait
+// for the others in host calls, which use the host's clock. Between processes the emulator uses the host's clock, too.
 constexpr int kEmulatedHostPatience = 6;
 // Ranks that complete a kernel or a call together begin the next one when their host schedules them.
 constexpr std::chrono::milliseconds kHostSlack{500};
@@ -23,7 +23,8 @@ constexpr std::chrono::milliseconds kHostSlack{500};
 std::atomic<std::uint32_t> next_world = 1;
 std::atomic<std::uint32_t> first_epoch = fresh_epoch(0);
 
-/// Keeps what a kernel may still use when its World is destroyed. It stays reachable until the process ends, so that no leak is reported.
+/// Keeps what a kernel may still use when its World is destroyed. It stays reachable until the process ends, so that no
+/// leak is reported.
 void keep_for_good(std::unique_ptr<HeapMemory> heap, std::unique_ptr<HostLedger> ledger) {
   struct Kept {
     std::mutex mutex;

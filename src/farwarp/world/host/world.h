@@ -48,18 +48,19 @@ struct WaitRecord {
   std::string finding() const;
 };
 
-/// Move-only. All ranks must call every member marked collective, in the same order; a different order on some rank ends in
-/// kMismatch on all, not in a hang. After a move the old object's calls return kMisuse, its rank is -1 and its size 0; its device() and
-/// bootstrap() stay as they were.
+/// Move-only. All ranks must call every member marked collective, in the same order; a different order on some rank
+/// ends in kMismatch on all, not in a hang. After a move the old object's calls return kMisuse, its rank is -1 and its
+/// size 0; its device() and bootstrap() stay as they were.
 class World {
  public:
   /// Collective.
   static Result<World> create(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options);
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
-  /// Local and bounded. Waits until the device has completed everything that this process has enqueued there, so that a call in flight
-  /// cannot touch memory of the next World. This takes at most the deadline as a rule, and never more than 2.5 times it. If something
-  /// still runs then, the World's memory is kept until the process ends. Graphs that captured calls must not be launched any more.
+  /// Local and bounded. Waits until the device has completed everything that this process has enqueued there, so that a
+  /// call in flight cannot touch memory of the next World. This takes at most the deadline as a rule, and never more
+  /// than 2.5 times it. If something still runs then, the World's memory is kept until the process ends. Graphs that
+  /// captured calls must not be launched any more.
   ~World();
 
   int rank() const;
@@ -72,18 +73,20 @@ class World {
   /// kMisuse if this World was moved from.
   Status check_usable() const;
 
-  /// Collective: memory in the symmetric heap, each byte `fill`. If `fill` is not 0, recover() fills it again, since an aborted call may
-  /// leave words in it (world/device/words.dev.h). kOutOfMemory states how much is left, kMismatch which rank asked for something else.
+  /// Collective: memory in the symmetric heap, each byte `fill`. If `fill` is not 0, recover() fills it again, since an
+  /// aborted call may leave words in it (world/device/words.dev.h). kOutOfMemory states how much is left, kMismatch
+  /// which rank asked for something else.
   Result<SymmetricBuffer> allocate(std::size_t bytes, std::size_t alignment = 256, std::uint8_t fill = 0);
   /// Collective.
   Status free(const SymmetricBuffer& buffer);
 
-  /// Collective: ok if `mine` is ok on all ranks, and `what` and `configuration` are equal on all. If a rank's `mine` is not ok, all
-  /// ranks fail with the first such rank's reason. Otherwise kMismatch names the first rank that differs.
+  /// Collective: ok if `mine` is ok on all ranks, and `what` and `configuration` are equal on all. If a rank's `mine`
+  /// is not ok, all ranks fail with the first such rank's reason. Otherwise kMismatch names the first rank that
+  /// differs.
   Status agree(const std::string& what, std::uint64_t configuration, const Status& mine = {});
-  /// Collective: a slot in WorldControl::operators, its epoch set to the same value on all ranks, later than any epoch that an operator of
-  /// this World has reached. `name`, `configuration` (a hash) and `mine` are agreed on as by agree(). `site_names[i]` is what the ledger
-  /// calls wait site i.
+  /// Collective: a slot in WorldControl::operators, its epoch set to the same value on all ranks, later than any epoch
+  /// that an operator of this World has reached. `name`, `configuration` (a hash) and `mine` are agreed on as by
+  /// agree(). `site_names[i]` is what the ledger calls wait site i.
   Result<int> open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration,
                             const Status& mine = {});
   /// Collective; the streams that used it must be idle.
@@ -97,8 +100,9 @@ class World {
   Status status() const;
   /// All records of the ledger.
   std::vector<WaitRecord> ledger() const;
-  /// Collective: drains `streams`, agrees on an epoch later than all before, clears abort and ledger, and fills again every buffer that was
-  /// allocated with a fill other than zeros. Captured graphs stay valid. kPeerLost if a rank is dead or cannot drain within the deadline:
+  /// Collective: drains `streams`, agrees on an epoch later than all before, clears abort and ledger, and fills again
+  /// every buffer that was allocated with a fill other than zeros. Captured graphs stay valid. kPeerLost if a rank is
+  /// dead or cannot drain within the deadline:
   /// this World is then lost for good.
   Status recover(const std::vector<Stream>& streams);
   /// How often recover() has succeeded: an operator that keeps state between calls has lost it each time.

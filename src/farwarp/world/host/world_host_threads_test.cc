@@ -93,7 +93,8 @@ TEST_P(HostThreadsTest, OneWaitsInTheLibraryTheOthersSpinDeclared) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, 30s);
 }
 
-// Kernels wait in the host's time for what a sleeping thread has yet to enqueue, so the call's virtual deadline does not pass.
+// Kernels wait in the host's time for what a sleeping thread has yet to enqueue, so the call's virtual deadline does
+// not pass.
 TEST_P(HostThreadsTest, ASleepingThreadMayStillEnqueue) {
   on_exchanges(10s, [](World& world, Exchange& exchange) {
     if (world.rank() == 1) std::this_thread::sleep_for(150ms);

@@ -1,4 +1,5 @@
-// Worlds that are destroyed with a call in flight, Worlds that were moved from, and creations that fail on one rank alone.
+// Worlds that are destroyed with a call in flight, Worlds that were moved from, and creations that fail on one rank
+// alone.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -108,7 +109,8 @@ TEST_P(WorldLifetimeTest, ABarrierClosesOnce) {
   });
 }
 
-// One call of the device after the other fails on one rank: all ranks get an error that names it, and the next World works.
+// One call of the device after the other fails on one rank: all ranks get an error that names it, and the next World
+// works.
 TEST_P(WorldLifetimeTest, ACreationThatFailsOnOneRankFailsOnAll) {
   on_ranks(3, [](std::shared_ptr<Bootstrap> bootstrap) {
     auto real = Device::open(GetParam(), bootstrap->rank());

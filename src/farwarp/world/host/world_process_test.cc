@@ -131,7 +131,8 @@ class StoppedRankTest : public ::testing::TestWithParam<std::tuple<TargetKind, C
  protected:
   static TargetKind target() { return std::get<0>(GetParam()); }
 
-  /// Makes the Worlds that the call needs, then the call, after rank 1 has been stopped. Rank 1 is stopped inside this function.
+  /// Makes the Worlds that the call needs, then the call, after rank 1 has been stopped. Rank 1 is stopped inside this
+  /// function.
   Status call_without_rank_1(std::shared_ptr<Bootstrap> bootstrap, std::chrono::steady_clock::time_point& start) {
     const auto others_go_on = [&] {
       if (bootstrap->rank() == 1) stopped_.stop();

@@ -27,8 +27,8 @@ constexpr std::uint32_t later_epoch(std::uint32_t a, std::uint32_t b) {
   return static_cast<std::int32_t>(a - b) > 0 ? a : b;
 }
 
-/// An even epoch that no operator has reached; at least one epoch before it is skipped. It is even, so that all operators of a
-/// World begin with the same inbox parity. It is not 0, which is what zeroed memory holds.
+/// An even epoch that no operator has reached; at least one epoch before it is skipped. It is even, so that all
+/// operators of a World begin with the same inbox parity. It is not 0, which is what zeroed memory holds.
 constexpr std::uint32_t fresh_epoch(std::uint32_t highest) {
   const std::uint32_t epoch = (highest + 3u) & ~1u;
   return epoch == 0 ? 2u : epoch;
@@ -54,7 +54,8 @@ struct World::State {
 
   /// Begins a collective call: checks that all ranks make it with the same arguments. Fails at once on a lost World.
   Status enter(const std::string& call);
-  /// World::agree() on behalf of `call`. Agrees on the name first, alone: a rank whose `mine` is not ok may have no configuration.
+  /// World::agree() on behalf of `call`. Agrees on the name first, alone: a rank whose `mine` is not ok may have no
+  /// configuration.
   Status agree(const char* call, const std::string& what, std::uint64_t configuration, const Status& mine);
   /// Returns `status`. If it says that a peer is lost, the World is lost from now on.
   Status note_loss(Status status);

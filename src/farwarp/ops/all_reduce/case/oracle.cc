@@ -19,7 +19,8 @@ std::uint64_t random_bits(const Inputs& inputs, int call, int rank, std::int64_t
 /// In [-1, 1).
 float uniform(std::uint64_t bits) { return static_cast<float>(static_cast<double>(bits >> 11) * 0x1p-52 - 1); }
 
-/// With three ranks or more: two have +-2^13 (1 + x), the others about 2^-8. In fp32 the distance between numbers near 2^13 is 2^-10.
+/// With three ranks or more: two have +-2^13 (1 + x), the others about 2^-8. In fp32 the distance between numbers near
+/// 2^13 is 2^-10.
 float cancelling(const Inputs& inputs, std::uint64_t mine, std::uint64_t shared, int rank) {
   const float small = 0x1p-8f * uniform(mine);
   const auto ranks = static_cast<std::uint64_t>(inputs.ranks);

@@ -10,7 +10,8 @@ namespace farwarp::all_reduce {
 
 /// Numbers of the inputs. Each is a pure function of seed, call, rank and element.
 enum class InputKind : std::uint8_t {
-  kAuto,  ///< of 16 elements each: one in five kSpecial, one kHuge; others kCancelling in calls 0, 2, ..., else kUniform
+  /// of 16 elements each: one in five kSpecial, one kHuge; others kCancelling in calls 0, 2, ..., else kUniform
+  kAuto,
   kUniform,     ///< uniform in [-1, 1)
   kCancelling,  ///< two ranks have large numbers that cancel each other, so the order in which ranks are added shows
   kHuge,        ///< uniform up to the largest number of the dtype: sums overflow

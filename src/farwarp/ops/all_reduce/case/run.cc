@@ -100,7 +100,8 @@ Status RankRun::all_calls() {
   return status;
 }
 
-/// Every element, to the bit: the order of the sum is specified. So the rank's Comparison, which allows for roundings, gets no element.
+/// Every element, to the bit: the order of the sum is specified. So the rank's Comparison, which allows for roundings,
+/// gets no element.
 Status RankRun::verify() {
   std::vector<std::byte> got(result().bytes());
   if (Status status = result().download(got.data(), got.size(), *stream_); !status.ok()) return status;

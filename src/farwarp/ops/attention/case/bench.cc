@@ -78,7 +78,8 @@ double RankRun::gigaflops() const {
   return 4e-9 * desc.head_dim * desc.heads * set_->inputs->sequences().pairs();
 }
 
-/// The larger of two times: the matrix unit works at its rate while clocks are high; memory reads q, k and v once and writes out once.
+/// The larger of two times: the matrix unit works at its rate while clocks are high; memory reads q, k and v once and
+/// writes out once.
 harness::Floor RankRun::floor() {
   const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
   const AttentionDesc& desc = config_.desc;

@@ -95,7 +95,8 @@ Result<CheckConfig> read_config(const Params& params) {
   return config;
 }
 
-/// Queries and keys keep three blocks of 128 and a partial one; a batch keeps 2 sequences, the heads 2 KV heads of at most 2 query heads.
+/// Queries and keys keep three blocks of 128 and a partial one; a batch keeps 2 sequences, the heads 2 KV heads of at
+/// most 2 query heads.
 Params scaled_params(const Params& given, int) {
   const auto config = read_config(given);
   if (!config.ok()) return given;  // make() reports the error

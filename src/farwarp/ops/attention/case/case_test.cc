@@ -1,4 +1,5 @@
-// attention through the harness: every kernel, sizes that divide nothing, ragged and paged sequences, all mappings; and errors in words.
+// attention through the harness: every kernel, sizes that divide nothing, ragged and paged sequences, all mappings; and
+// errors in words.
 #include <gtest/gtest.h>
 
 #include <chrono>

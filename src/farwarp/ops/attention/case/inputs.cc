@@ -60,7 +60,8 @@ std::span<const std::uint16_t> Inputs::from_table(const std::vector<std::uint16_
   return std::span(table).subspan(first, count);
 }
 
-/// Signs times `one`. The first are the digits of the key's number, so that codes of a head differ; the others are random.
+/// Signs times `one`. The first are the digits of the key's number, so that codes of a head differ; the others are
+/// random.
 void Inputs::code(int b, int kv_head, int key, std::uint16_t one, std::span<std::uint16_t> row) const {
   constexpr std::uint16_t kSign = 0x8000;
   const auto digits = static_cast<std::size_t>(std::bit_width(static_cast<unsigned>(desc().max_keys - 1)));
@@ -79,7 +80,8 @@ void Inputs::query(int b, int head, int query, std::span<std::uint16_t> row) con
     return;
   }
   if (kind_ == InputKind::kNeedle) {
-    // Codes that differ in one sign have logits that differ by 2 * factor / sqrt(head_dim), at least 32. A larger factor would not do:
+    // Codes that differ in one sign have logits that differ by 2 * factor / sqrt(head_dim), at least 32. A larger
+    // factor would not do:
     // the rounding of the needle's exponent, which is in proportion, must not move a number of fp16.
     const double factor = std::exp2(std::ceil(std::log2(16 * std::sqrt(desc().head_dim))));
     const int key = std::max(0, needle(b, head, query));

@@ -1,4 +1,5 @@
-// The inputs of the check of attention. A row is a pure function of its place, so the oracle reads rows without keeping the tensors.
+// The inputs of the check of attention. A row is a pure function of its place, so the oracle reads rows without keeping
+// the tensors.
 #pragma once
 
 #include <cstdint>

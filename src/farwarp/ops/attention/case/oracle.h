@@ -23,14 +23,15 @@ struct Effort {
   double products = 1e9;        ///< kNormal, kLarge: of two numbers; whole rows, at least one
 };
 
-/// kMean and kNeedle: empty, or the first wrong element. `call` chooses the heads, if not all are compared. Every row of a compared head is
-/// compared; kNeedle compares all heads.
+/// kMean and kNeedle: empty, or the first wrong element. `call` chooses the heads, if not all are compared. Every row
+/// of a compared head is compared; kNeedle compares all heads.
 std::string exact_difference(const Inputs& inputs, const Output& output, int call, const Effort& effort = {});
 
 /// Rows whose errors are compared together, with all columns of a head.
 inline constexpr int kTileRows = 128;
 
-/// kNormal and kLarge: adds rows to `comparison`, at column head * head_dim. Returns what is wrong with a logarithm, or nothing.
+/// kNormal and kLarge: adds rows to `comparison`, at column head * head_dim. Returns what is wrong with a logarithm, or
+/// nothing.
 std::string compare_rows(const Inputs& inputs, const Output& output, int call, harness::Comparison& comparison,
                          const Effort& effort = {});
 

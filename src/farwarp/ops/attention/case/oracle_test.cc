@@ -1,4 +1,5 @@
-// The oracle of attention's check: it accepts what arithmetic of a kernel's precision makes, and finds errors of one key.
+// The oracle of attention's check: it accepts what arithmetic of a kernel's precision makes, and finds errors of one
+// key.
 #include "farwarp/ops/attention/case/oracle.h"
 
 #include <gtest/gtest.h>

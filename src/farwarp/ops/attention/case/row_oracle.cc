@@ -12,7 +12,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kUnit = 0x1p-24;  // half the distance between neighbouring fp32 numbers, relative
 
-/// Half the distance between neighbouring numbers of the dtype, relative to the smaller one, and absolute for subnormal numbers.
+/// Half the distance between neighbouring numbers of the dtype, relative to the smaller one, and absolute for subnormal
+/// numbers.
 double relative_half(DType dtype) { return harness::half_ulp(dtype, 1); }
 double smallest_half(DType dtype) { return harness::half_ulp(dtype, 0); }
 
@@ -47,7 +48,8 @@ const RightRow& RowOracle::row(int b, int head, int query, int rows) {
   return right_;
 }
 
-/// The error of a score is that of its accumulation; scale * log2(e), the product with it and the exponent's argument are rounded, too.
+/// The error of a score is that of its accumulation; scale * log2(e), the product with it and the exponent's argument
+/// are rounded, too.
 void RowOracle::read_logits(int b, int head, int query, const Seen& seen) {
   const std::size_t columns = query_.size();
   inputs_.query(b, head, query, bits_);
@@ -99,8 +101,8 @@ void RowOracle::add_values(int b, int head, const Seen& seen) {
   }
 }
 
-/// Probabilities are rounded to the dtype relative to the row's maximum. The denominator is the sum of those that are not rounded. Where
-/// the result of a column is y, a weight that is off by e moves it by e * (v - y).
+/// Probabilities are rounded to the dtype relative to the row's maximum. The denominator is the sum of those that are
+/// not rounded. Where the result of a column is y, a weight that is off by e moves it by e * (v - y).
 void RowOracle::allow_roundings(int keys, int rows) {
   const double denominator_error = kUnit * (8 + 2 * std::sqrt(static_cast<double>(keys)));
   for (std::size_t i = 0; i < right_.out.size(); ++i) {

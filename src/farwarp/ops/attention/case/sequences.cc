@@ -65,7 +65,8 @@ void Sequences::place_in_pages(std::uint64_t seed, int call) {
   }
 }
 
-/// Query i is at the place of key i + keys - queries. It sees the keys from window_left before that place to window_right after it.
+/// Query i is at the place of key i + keys - queries. It sees the keys from window_left before that place to
+/// window_right after it.
 Seen Sequences::seen(int b, int query) const {
   const std::int64_t place = std::int64_t{query} + keys(b) - queries(b);
   std::int64_t first = 0, last = std::int64_t{keys(b)} - 1;

@@ -1,5 +1,5 @@
-// The sequences of a call of the check: how long they are, where their rows lie in the tensors, and what each query sees. Shares no code
-// with the kernels.
+// The sequences of a call of the check: how long they are, where their rows lie in the tensors, and what each query
+// sees. Shares no code with the kernels.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ struct Seen {
 
 class Sequences {
  public:
-  /// `desc` without totals and pages. A call has the same lengths as the one before, in another order, so totals do not depend on it.
+  /// `desc` without totals and pages. A call has the same lengths as the one before, in another order, so totals do not
+  /// depend on it.
   Sequences(const AttentionDesc& desc, Lengths lengths, std::uint64_t seed, int call);
 
   /// `desc` with what the lengths decide: ragged tensors, totals, pages.

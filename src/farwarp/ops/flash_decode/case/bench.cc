@@ -89,8 +89,9 @@ Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Con
   return add(unfused_->describe_bsp(), [this, given] { return unfused_->bsp(given, *stream_); });
 }
 
-/// Launches the graphs again and compares their results with ours, which have been verified. The ranks' parts are rounded to the dtype before
-/// they are merged, with an error of at most half a unit in the last place each, and the results once more.
+/// Launches the graphs again and compares their results with ours, which have been verified. The ranks' parts are
+/// rounded to the dtype before they are merged, with an error of at most half a unit in the last place each, and the
+/// results once more.
 Status RankRun::verify_unfused() {
   const FlashDecodeDesc& desc = problem_.desc;
   const double unit = desc.dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11;
@@ -120,7 +121,8 @@ Status RankRun::verify_unfused() {
   return {};
 }
 
-/// Memory reads each key and value that some token sees once. If ranks share keys, partial outputs then cross the links once.
+/// Memory reads each key and value that some token sees once. If ranks share keys, partial outputs then cross the links
+/// once.
 harness::Floor RankRun::floor() {
   const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
   const FlashDecodeDesc& desc = problem_.desc;

@@ -102,8 +102,8 @@ std::string describe(const CheckConfig& config) {
                      desc.kv_dtype == KvDType::kFp8 ? ", fp8 keys and values" : "");
 }
 
-/// For the emulator: at most 4 sequences, 512 keys and 4 KV heads, with the same group, head_dim, pages and features. If keys are cut, a
-/// window is at most 128.
+/// For the emulator: at most 4 sequences, 512 keys and 4 KV heads, with the same group, head_dim, pages and features.
+/// If keys are cut, a window is at most 128.
 Params scaled_down(const Params& given, int /*ranks*/) {
   Params params = given;
   const auto number = [&](const char* name, int otherwise) {

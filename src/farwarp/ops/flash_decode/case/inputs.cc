@@ -45,7 +45,8 @@ int Inputs::length(int rank, int sequence) const {
           std::min(most, stream.below(at, static_cast<std::uint64_t>(problem_.desc.query_tokens) + 2)));
     case Lengths::kRagged: break;
   }
-  // In every call one is long, on every rank, and of the next one each rank has a key alone: its probability is not rounded.
+  // In every call one is long, on every rank, and of the next one each rank has a key alone: its probability is not
+  // rounded.
   const auto batch = static_cast<std::uint64_t>(problem_.desc.batch);
   const std::uint64_t turn = (static_cast<std::uint64_t>(sequence) + batch - call_ % batch) % batch;
   if (turn == 0) return static_cast<int>(most - stream.below(at, most / 4 + 1));

@@ -1,5 +1,5 @@
-// The inputs of the check and the bench of flash-decode. Every number is a function of the seed and of its place, so a rank can compute what
-// other ranks hold.
+// The inputs of the check and the bench of flash-decode. Every number is a function of the seed and of its place, so a
+// rank can compute what other ranks hold.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace farwarp::decode {
 enum class Lengths : std::uint8_t {
   kFull,    ///< as many keys as pages hold
   kRagged,  ///< uniform from 0 to that, with 0, 1, and the most among them; one is three quarters of it or more,
-             ///< one is query_tokens
+            ///< one is query_tokens
   kShort,   ///< 0 to query_tokens + 1
   kEmpty,   ///< 0
 };

@@ -24,7 +24,8 @@ Score score_of(const RowProblem& problem, std::span<const double> k) {
   }
   const double score = sum.value * problem.scale;
   const double accumulated = harness::accumulation_error(sum, static_cast<int>(k.size())) * problem.scale;
-  // The factor scale * log2(e) is rounded up to three times, the same for all keys; the scaled score minus the maximum is rounded once.
+  // The factor scale * log2(e) is rounded up to three times, the same for all keys; the scaled score minus the maximum
+  // is rounded once.
   return {score, accumulated + std::abs(score) * 0x1p-22};
 }
 

@@ -1,4 +1,5 @@
-// The oracle of flash-decode: one row of attention in float64, with what roundings allow. It shares no code with the kernels.
+// The oracle of flash-decode: one row of attention in float64, with what roundings allow. It shares no code with the
+// kernels.
 #pragma once
 
 #include <functional>
@@ -34,8 +35,8 @@ struct ExpectedRow {
   double lse_error = 0;                       ///< the largest that a right result may have
 };
 
-/// Bounds for a kernel that computes scores in fp32, exponentials by exp2 relative to a running maximum, rounds them to `dtype` before they
-/// are multiplied by v, adds in fp32 and rounds once more.
+/// Bounds for a kernel that computes scores in fp32, exponentials by exp2 relative to a running maximum, rounds them to
+/// `dtype` before they are multiplied by v, adds in fp32 and rounds once more.
 ExpectedRow expected_row(const RowProblem& problem);
 
 }  // namespace farwarp::decode

@@ -257,8 +257,8 @@ void RankRun::compare_row(int sequence, int token, int query_head, std::span<con
         fmt::format("{}: LSE is {}, expected {} +- {}", where, lse, expected.lse, expected.lse_error);
 }
 
-/// Every element must be written. Rows are compared with the oracle: all of them, or in large problems as many as take about a second, with
-/// one of each (sequence, KV head) first.
+/// Every element must be written. Rows are compared with the oracle: all of them, or in large problems as many as take
+/// about a second, with one of each (sequence, KV head) first.
 Status RankRun::verify() {
   const FlashDecodeDesc& desc = problem_.desc;
   const std::size_t rows = size(desc.batch) * size(desc.query_tokens) * size(desc.query_heads),

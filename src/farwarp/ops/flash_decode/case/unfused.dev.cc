@@ -109,7 +109,8 @@ FARWARP_DEVICE Peer<std::uint64_t> lse_word_of(const UnfusedArgs& args, const Ca
   return Peer<std::uint64_t>(&word_of(args, call, where, source, row, kUnfusedVectors).raw->lo);
 }
 
-/// [warp] Waits for the peers' rows and clears their words. A lane waits for its columns of all peers; lane i of a row also for peer i's LSE.
+/// [warp] Waits for the peers' rows and clears their words. A lane waits for its columns of all peers; lane i of a row
+/// also for peer i's LSE.
 FARWARP_DEVICE void receive(Call& call, const UnfusedArgs& args, int row, bool exists, float own_lse, Outputs& of) {
   const int me = args.view.rank, lane = Rows::lane(), place = exists ? row : 0;
   Global<const Vec16> from[kMaxRanks];

@@ -1,5 +1,5 @@
-// Flash-decode in several kernels on both emulated targets: fused-wait through the bench, and the merge of bsp on parts that the host writes in
-// place of NCCL. That NCCL works, too, can only be tested on a machine with GPUs.
+// Flash-decode in several kernels on both emulated targets: fused-wait through the bench, and the merge of bsp on parts
+// that the host writes in place of NCCL. That NCCL works, too, can only be tested on a machine with GPUs.
 #include "farwarp/ops/flash_decode/case/unfused.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,8 @@ TEST_P(FlashDecodeUnfused, FusedWaitIsTimedAndRight) {
   }
 }
 
-/// Three ranks' parts of six rows. Row 0: equal shares; 1: rank 1 has no keys; 2: nobody has; 3: rank 2 has nearly all; 4: large LSEs.
+/// Three ranks' parts of six rows. Row 0: equal shares; 1: rank 1 has no keys; 2: nobody has; 3: rank 2 has nearly all;
+/// 4: large LSEs.
 TEST_P(FlashDecodeUnfused, BspMerges) {
   constexpr int kRanks = 3, kRows = 6, kDim = 24;
   const float none = -std::numeric_limits<float>::infinity();

@@ -108,8 +108,8 @@ Status RankRun::add_contenders(harness::Contest& contest, const std::string& nam
   return {};
 }
 
-/// The larger of two times: memory reads each operand once and writes the result once; the matrix unit works at its rate while clocks are
-/// high.
+/// The larger of two times: memory reads each operand once and writes the result once; the matrix unit works at its
+/// rate while clocks are high.
 harness::Floor RankRun::floor() {
   const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
   const GemmDesc& desc = config_.desc;

@@ -10,8 +10,8 @@ namespace {
 
 constexpr double kLargestInput = 0.01;  // the challenge's
 
-/// A sum of n nonzero products of -1 and 1 has the standard deviation sqrt(n). The density makes the largest exact integer at least 8
-/// standard deviations.
+/// A sum of n nonzero products of -1 and 1 has the standard deviation sqrt(n). The density makes the largest exact
+/// integer at least 8 standard deviations.
 double exact_density(DType dtype, std::int64_t k) {
   const double most_products = std::pow(harness::largest_exact_integer(dtype) / 8, 2);
   return std::min(1.0, std::sqrt(most_products / static_cast<double>(k)));

@@ -1,5 +1,5 @@
-// The oracles of products. A result is one rank's y, a sum of terms x_s * w_s^T (+ bias_s): one term for gemm and an all-gathered product,
-// one for each rank for a reduced product.
+// The oracles of products. A result is one rank's y, a sum of terms x_s * w_s^T (+ bias_s): one term for gemm and an
+// all-gathered product, one for each rank for a reduced product.
 #pragma once
 
 #include <cstdint>
@@ -44,17 +44,17 @@ struct Output {
   }
 };
 
-/// For exact inputs. Returns what is wrong with the first wrong row, or an empty string. Compares y * v of each row with x * (w * v) for a
-/// random vector v, modulo the prime 2^31 - 1 (R. Freivalds, "Probabilistic machines can use less running time", 1977). A wrong row passes
-/// with a probability of 2^-31. Small products are computed instead.
+/// For exact inputs. Returns what is wrong with the first wrong row, or an empty string. Compares y * v of each row
+/// with x * (w * v) for a random vector v, modulo the prime 2^31 - 1 (R. Freivalds, "Probabilistic machines can use
+/// less running time", 1977). A wrong row passes with a probability of 2^-31. Small products are computed instead.
 std::string exact_difference(const SumOfProducts& problem, const Output& output, std::uint64_t seed);
 
 /// For random inputs: compares the elements of `sample` with float64 sums of the host and adds them to `comparison`.
 void compare_sample(const SumOfProducts& problem, const Sample& sample, const Output& output,
                     harness::Comparison& comparison);
 
-/// For random inputs: compares all elements with partial sums that a plain kernel computes on `device`, and adds them to `comparison`.
-/// Uploads x and w of every term: rows * k * 2 and columns * k * 2 bytes.
+/// For random inputs: compares all elements with partial sums that a plain kernel computes on `device`, and adds them
+/// to `comparison`. Uploads x and w of every term: rows * k * 2 and columns * k * 2 bytes.
 Status compare_all(const SumOfProducts& problem, Device& device, Stream stream, std::uint64_t timeout_ns,
                    const Output& output, harness::Comparison& comparison);
 

@@ -1,5 +1,5 @@
-// The oracle's kernel on real devices: a plain matrix product that shares no code with the kernel that it checks. A thread computes one
-// column of a few rows.
+// The oracle's kernel on real devices: a plain matrix product that shares no code with the kernel that it checks. A
+// thread computes one column of a few rows.
 #include "farwarp/ops/gemm/case/partial_sums_args.h"
 #include "farwarp/substrate/device.h"
 
@@ -18,7 +18,8 @@ FARWARP_DEVICE void load_vector(Global<const Vec16> row, int vector, float (&val
     values[i] = to_float(T{static_cast<std::uint16_t>((i < 4 ? bits.lo : bits.hi) >> (16 * (i % 4)))});
 }
 
-/// [thread] Computes up to kPartialSumsRows rows from `first` of one column. Eight products are added in fp32, and those sums in fp64.
+/// [thread] Computes up to kPartialSumsRows rows from `first` of one column. Eight products are added in fp32, and
+/// those sums in fp64.
 template <class T>
 FARWARP_DEVICE void partial_sums_of(const PartialSumsArgs& args, int first, int column) {
   const int vectors = args.k / kVector;

@@ -5,7 +5,8 @@
 
 namespace farwarp::gemm {
 
-/// values = x * w^T + bias and squares = the sums of the squared products; contiguous, 16-byte aligned, k a multiple of 8.
+/// values = x * w^T + bias and squares = the sums of the squared products; contiguous, 16-byte aligned, k a multiple of
+/// 8.
 struct PartialSumsArgs {
   const void* x;     ///< [rows, k]
   const void* w;     ///< [columns, k]

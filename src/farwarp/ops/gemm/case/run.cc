@@ -110,8 +110,9 @@ SumOfProducts RankRun::product() const {
   return product;
 }
 
-/// Checks that every element was written, and nothing between rows. With exact inputs all elements must be exact. With other inputs no
-/// error may be larger than roundings allow; this compares all elements on a real device, and a sample on the emulator.
+/// Checks that every element was written, and nothing between rows. With exact inputs all elements must be exact. With
+/// other inputs no error may be larger than roundings allow; this compares all elements on a real device, and a sample
+/// on the emulator.
 Status RankRun::verify(const DeviceBuffer& y) {
   const GemmDesc& desc = config_.desc;
   std::vector<std::uint16_t> got(size(desc.m * desc.y_pitch));

@@ -69,8 +69,8 @@ TensorMapDesc AllGatherGemm::State::map_of_pieces(void* shard) const {
           .swizzled = false};
 }
 
-/// Encodes the maps of heap memory, whose addresses never change. Done at the first call because it may fail on one rank only, while
-/// create() must fail on all ranks or on none.
+/// Encodes the maps of heap memory, whose addresses never change. Done at the first call because it may fail on one
+/// rank only, while create() must fail on all ranks or on none.
 Status AllGatherGemm::State::encode_heap() {
   if (!wgmma() || plan.words || has_heap_maps) return {};
   const std::int64_t k = plan.local.k;

@@ -103,7 +103,8 @@ TEST_P(AllGatherGemmApi, EpochsWrap) {
   testing::set_first_epoch(2);
 }
 
-// Two streams at once: one of the calls finds the operator busy, unless the other was over before it began. Nothing hangs.
+// Two streams at once: one of the calls finds the operator busy, unless the other was over before it began. Nothing
+// hangs.
 TEST_P(AllGatherGemmApi, CallsInTwoStreamsAreFoundOut) {
   if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
   int found = 0;

@@ -27,7 +27,8 @@ inline constexpr int kInboxes = 4;
 inline constexpr std::int64_t kMostInboxBytes = std::int64_t{1} << 30;
 /// Elements of a row that a warp sends at a time as words: 16 bytes a lane.
 inline constexpr int kWordsDepth = 256;
-/// Threads of a block of the kernels that exchange words. One warp copies w, three clear, eight or four load x, eight multiply.
+/// Threads of a block of the kernels that exchange words. One warp copies w, three clear, eight or four load x, eight
+/// multiply.
 constexpr int words_threads(int columns) { return columns > 64 ? 512 : 640; }
 
 /// Offsets within a tile of the mfma kernels are 32 bits wide.
@@ -48,8 +49,9 @@ struct PieceIndex {
   int depth;
 };
 
-/// The order in which a shard's pieces are sent: one group of rows of pieces after another (the rows of one round of tiles), within a group
-/// along K. So a tile can multiply K as it arrives. With K in splits, the splits alternate. A row or depth outside of Pieces is no piece.
+/// The order in which a shard's pieces are sent: one group of rows of pieces after another (the rows of one round of
+/// tiles), within a group along K. So a tile can multiply K as it arrives. With K in splits, the splits alternate. A
+/// row or depth outside of Pieces is no piece.
 struct PieceOrder {
   std::int32_t positions;  ///< at() accepts 0 .. positions - 1
   std::int32_t per_split;  ///< pieces along K in a split
@@ -71,8 +73,9 @@ constexpr PieceOrder make_piece_order(const Pieces& pieces, int group, int split
   return {groups * per_group, per_split, Divisor(per_group), Divisor(group), Divisor(splits)};
 }
 
-/// The order in which a rank multiplies rows of tiles. If each shard is whole rows of tiles: the own rows, then the first of each peer, the
-/// second of each peer, and so on, which is the order of arrival. Else: in ascending order, cyclically from `first`.
+/// The order in which a rank multiplies rows of tiles. If each shard is whole rows of tiles: the own rows, then the
+/// first of each peer, the second of each peer, and so on, which is the order of arrival. Else: in ascending order,
+/// cyclically from `first`.
 struct RowOrder {
   std::int32_t rank, ranks;
   std::int32_t per_shard;  ///< rows of tiles; 0: a row of tiles may have rows of several shards

@@ -10,9 +10,10 @@ using namespace farwarp::ag_gemm;
 
 using ArrivalCell = SystemCell<std::uint64_t>;
 
-/// [warp] Waits until rows [row, end) of all ranks' x have arrived in piece `depth` of K. Acquires what signal_arrival() has released, for
-/// loads and for copies. Returns the first piece of K, at most `end_depth`, that may not have arrived yet: those before it need no wait.
-/// If the wait gives up, callers go on all the same: the results of an aborted call are not used.
+/// [warp] Waits until rows [row, end) of all ranks' x have arrived in piece `depth` of K. Acquires what
+/// signal_arrival() has released, for loads and for copies. Returns the first piece of K, at most `end_depth`, that may
+/// not have arrived yet: those before it need no wait. If the wait gives up, callers go on all the same: the results of
+/// an aborted call are not used.
 FARWARP_DEVICE int await_rows(Call& call, const Args& args, int row, int end, int depth, int end_depth) {
   const auto piece_of = [&](int at) {
     return at / args.shard_rows * args.pieces.row_count + at % args.shard_rows / args.pieces.rows;
@@ -36,8 +37,8 @@ struct RowRange {
   int first, end;
 };
 
-/// [warp] Waits until these rows of step `step` have arrived as boxes. Returns the first later step of the work whose rows may not have
-/// arrived. It is at least step + 1, even if the call is over.
+/// [warp] Waits until these rows of step `step` have arrived as boxes. Returns the first later step of the work whose
+/// rows may not have arrived. It is at least step + 1, even if the call is over.
 FARWARP_DEVICE int await_boxes(Call& call, const Args& args, RowRange rows, const farwarp::tile::Work& work, int step,
                                int step_depth) {
   const int piece_steps = args.pieces.depth / step_depth;

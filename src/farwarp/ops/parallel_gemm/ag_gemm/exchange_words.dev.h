@@ -1,5 +1,5 @@
-// Sends this rank's x to the peers as words (world/device/words.dev.h): plain stores of 16 bytes, each its own flag. Also clears inboxes
-// for later calls.
+// Sends this rank's x to the peers as words (world/device/words.dev.h): plain stores of 16 bytes, each its own flag.
+// Also clears inboxes for later calls.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/args.h"
@@ -16,8 +16,8 @@ struct OwnWords {
   int at[kPieces];  ///< offset in this rank's x, in bytes; -1: nothing to send
 };
 
-/// The pieces of this rank's x that one warp of a comm block sends, in the order in which tiles consume them (PieceOrder). Consecutive
-/// pieces go to different blocks.
+/// The pieces of this rank's x that one warp of a comm block sends, in the order in which tiles consume them
+/// (PieceOrder). Consecutive pieces go to different blocks.
 class WordsToSend {
  public:
   FARWARP_DEVICE explicit WordsToSend(const Args& args)
@@ -60,8 +60,9 @@ class WordsToSend {
   int position_;
 };
 
-/// [thread] Stores the words into the inbox of every peer, beginning with the rank after this one, so that not all ranks send to the same
-/// peer first. Stores them into the own inbox too if own rows are not read from x itself (Args::own_read_directly).
+/// [thread] Stores the words into the inbox of every peer, beginning with the rank after this one, so that not all
+/// ranks send to the same peer first. Stores them into the own inbox too if own rows are not read from x itself
+/// (Args::own_read_directly).
 FARWARP_DEVICE void send_words(const Call& call, const Args& args, const OwnWords& own) {
   const WorldView& view = args.view;
   const std::int64_t shard = args.inbox_of(call.epoch) + std::int64_t{2} * view.rank * args.shard_rows * args.k;
@@ -92,8 +93,9 @@ FARWARP_DEVICE void comm_block_words(const Args& args) {
   end_call(call, 0);
 }
 
-/// [warp] Clears part `number` of `warps` of the previous call's inbox. Its readers ended with that call's kernel. Peers write it again in
-/// call epoch + 3. They begin that call after they have all of this rank's x of call epoch + 2, which this rank sends after this kernel.
+/// [warp] Clears part `number` of `warps` of the previous call's inbox. Its readers ended with that call's kernel.
+/// Peers write it again in call epoch + 3. They begin that call after they have all of this rank's x of call epoch + 2,
+/// which this rank sends after this kernel.
 FARWARP_DEVICE void clear_inbox(const Args& args, std::uint32_t epoch, int number, int warps) {
   const auto inbox = own_address<Vec16>(args.view, args.inbox_of(epoch - 1));
   const int count = static_cast<int>(std::int64_t{args.m} * args.k / 8);

@@ -1,5 +1,5 @@
-// ag-gemm on CDNA. Comm blocks send this rank's x to all ranks. The other blocks multiply as in gemm, and each of their waves waits for
-// the rows that it loads.
+// ag-gemm on CDNA. Comm blocks send this rank's x to all ranks. The other blocks multiply as in gemm, and each of their
+// waves waits for the rows that it loads.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"

@@ -1,5 +1,5 @@
-// ag-gemm on Hopper, x in boxes. Comm blocks send this rank's x to all ranks. The other blocks multiply as in gemm, and their loaders wait
-// for the rows that they copy.
+// ag-gemm on Hopper, x in boxes. Comm blocks send this rank's x to all ranks. The other blocks multiply as in gemm, and
+// their loaders wait for the rows that they copy.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
@@ -11,14 +11,16 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// [warp] The loader of a block whose tiles' rows are rows of x (straight). One lane copies into the stages; all lanes wait for peers' x.
+/// [warp] The loader of a block whose tiles' rows are rows of x (straight). One lane copies into the stages; all lanes
+/// wait for peers' x.
 template <class Tile, class WaitBarrier>
 class Loader {
  public:
   FARWARP_DEVICE Loader(const Args& args, const Tile& tile, const WaitBarrier& wait)
       : args_(args), tile_(tile), wait_(wait) {}
 
-  /// [thread] The copying lane, before it uses the call: copies w of the first work's first `most` steps, and x if it is this rank's own.
+  /// [thread] The copying lane, before it uses the call: copies w of the first work's first `most` steps, and x if it
+  /// is this rank's own.
   FARWARP_DEVICE void load_ahead(const Work& work, const Place& place, int most) {
     for (; ahead_ < most && ahead_ < work.steps.count; ++ahead_) {
       load_w(place, work.steps.first + ahead_, ahead_);
@@ -26,8 +28,8 @@ class Loader {
     }
   }
 
-  /// [warp] Copies the operands of all works of the block, each step of x after it has arrived. Returns when the last stage that it filled
-  /// has been multiplied.
+  /// [warp] Copies the operands of all works of the block, each step of x after it has arrived. Returns when the last
+  /// stage that it filled has been multiplied.
   FARWARP_DEVICE void run(Call& call, Turns turns) {
     ahead_ = shuffle(ahead_, 0);
     int row = -1, arrived_end = 0;  // x has arrived for the tile's rows from `row`, for all steps before `arrived_end`
@@ -105,8 +107,8 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const WaitBa
   const bool joined = call.live;
   if (lane_index() == 0) {
     if (joined && args.comm_blocks == 0 && block_index() == 0) claim_call(call);
-    // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their instructions by
-    // microseconds.
+    // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of
+    // their instructions by microseconds.
     wait(block.multipliers_started(), 0);
     loader.load_ahead(first, place, Tile::kStages);
   }

@@ -1,4 +1,5 @@
-// ag-gemm on Hopper, x as words. Comm blocks send this rank's x, the others multiply. The warpgroups of a block that multiplies:
+// ag-gemm on Hopper, x as words. Comm blocks send this rank's x, the others multiply. The warpgroups of a block that
+// multiplies:
 //
 //   the first     one thread copies w into the stages; three warps clear the inbox of the previous call
 //   1 or 2 more   poll x and store it into the stages
@@ -12,8 +13,8 @@ namespace farwarp::FARWARP_TARGET::ag_gemm {
 
 using namespace farwarp::ag_gemm;
 
-/// Warps and registers of each role. Eight warps load x; with four, instruction issue bounds a step (MEASURED.md, "Floor"). Tiles wider
-/// than 64 columns leave registers for only four.
+/// Warps and registers of each role. Eight warps load x; with four, instruction issue bounds a step (MEASURED.md,
+/// "Floor"). Tiles wider than 64 columns leave registers for only four.
 template <int columns, bool swap_ab>
 struct WordRoles {
   static constexpr int kThreads = words_threads(columns);
@@ -69,13 +70,14 @@ FARWARP_DEVICE void copy_w_role(const Args& args, const Block& block, const Wait
                 (work.steps.first + step) * Tile::kStepDepth, tile.ring.full(stage));
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
-  // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their instructions by
-  // microseconds.
+  // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their
+  // instructions by microseconds.
   wait(block.multipliers_started(), 0);
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
-/// [warp] Reads the call's cells and arrives at call_read(). One thread of the block leaves the call when all readers have arrived.
+/// [warp] Reads the call's cells and arrives at call_read(). One thread of the block leaves the call when all readers
+/// have arrived.
 template <class Block>
 FARWARP_DEVICE Call read_call_of(const Args& args, const Block& block) {
   std::uint32_t phase = 0;
@@ -94,8 +96,9 @@ FARWARP_DEVICE void clear_role(const Args& args, const Block& block) {
   clear_inbox(args, call.epoch, turns.first * 3 + warp_index() - 1, turns.stride * 3);
 }
 
-/// [warpgroup] Loads x. The first loading thread leaves the call for the block when its own steps are in the stages and all readers have
-/// read the cells. It has arrived at the cluster's barrier before that, so no other block waits for it to leave.
+/// [warpgroup] Loads x. The first loading thread leaves the call for the block when its own steps are in the stages and
+/// all readers have read the cells. It has arrived at the cluster's barrier before that, so no other block waits for it
+/// to leave.
 template <bool swap_ab, class Roles, class Block, class WaitBarrier>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;

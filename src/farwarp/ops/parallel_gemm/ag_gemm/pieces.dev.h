@@ -16,8 +16,8 @@ using namespace farwarp::ag_gemm;
 
 // ---- one piece: read once, written once per rank --------------------------------------------------------------------
 
-/// [thread] Calls `put(rank)` for every rank that gets this rank's pieces. It begins with the rank after this one, so that not all ranks
-/// send to the same peer first.
+/// [thread] Calls `put(rank)` for every rank that gets this rank's pieces. It begins with the rank after this one, so
+/// that not all ranks send to the same peer first.
 template <class Put>
 FARWARP_DEVICE void for_each_target(const Args& args, const Put& put) {
   const int ranks = args.view.size;
@@ -45,7 +45,8 @@ class TensorBoxPut {
     if (lane_index() == 0) load_box(args, piece.row * args.pieces.rows, piece.depth * args.pieces.depth);
   }
 
-  /// [warp] Writes the piece that start() was called for. If it returns true, a signal_after_warp() after it publishes the piece.
+  /// [warp] Writes the piece that start() was called for. If it returns true, a signal_after_warp() after it publishes
+  /// the piece.
   FARWARP_DEVICE bool put(Call& call, const Args& args, PieceIndex piece) {
     if (lane_index() != 0) return true;
     const int row = piece.row * args.pieces.rows;
@@ -65,7 +66,8 @@ class TensorBoxPut {
     return call.live;
   }
 
-  /// [warp] Instead of put(), if the piece must not be sent. Waits for its first box, so that the copy ends before the block does.
+  /// [warp] Instead of put(), if the piece must not be sent. Waits for its first box, so that the copy ends before the
+  /// block does.
   FARWARP_DEVICE void drop(Call& call) {
     if (lane_index() == 0) await_box(call);
   }
@@ -126,7 +128,8 @@ using BoxPut = std::conditional_t<Target::kHasBulkCopy, TensorBoxPut, VectorBoxP
 //
 // Comm blocks copy pieces that have arrived to all_x, after they have sent their own.
 
-/// [warp] Copies a piece of `source`'s x, which has arrived, to all_x. Four rows at a time, so that several loads are in flight.
+/// [warp] Copies a piece of `source`'s x, which has arrived, to all_x. Four rows at a time, so that several loads are
+/// in flight.
 FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int source, PieceIndex piece) {
   constexpr int kRows = 4;
   const int first = piece.row * args.pieces.rows;
@@ -158,8 +161,8 @@ FARWARP_DEVICE void return_piece(const Args& args, std::uint32_t epoch, int sour
   }
 }
 
-/// [warp] Copies the warp's share of all ranks' pieces to all_x, in the order of arrival: this rank's first piece, the first of each peer,
-/// then the second of each rank, and so on. The warp must have sent all of its own pieces before.
+/// [warp] Copies the warp's share of all ranks' pieces to all_x, in the order of arrival: this rank's first piece, the
+/// first of each peer, then the second of each rank, and so on. The warp must have sent all of its own pieces before.
 FARWARP_DEVICE void return_role(Call& call, const Args& args) {
   const int ranks = args.view.size;
   const int items = args.piece_order.positions * ranks;
@@ -177,7 +180,8 @@ FARWARP_DEVICE void return_role(Call& call, const Args& args) {
 
 // ---- the order of pieces --------------------------------------------------------------------------------------------
 
-/// [warp] Writes the flag of a piece of this rank at all ranks that get the piece. Releases the warp's writes of it; await_rows() acquires.
+/// [warp] Writes the flag of a piece of this rank at all ranks that get the piece. Releases the warp's writes of it;
+/// await_rows() acquires.
 FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceIndex piece) {
   const int number = (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
   signal_after_warp([&] {
@@ -188,8 +192,9 @@ FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceI
   });
 }
 
-/// The pieces of the shard that one warp of a comm block sends. Consecutive pieces go to different blocks, so that few pieces are spread
-/// over all blocks. Only Args::sending_warps warps send: pieces in flight share the links, and with more of them the first arrives later.
+/// The pieces of the shard that one warp of a comm block sends. Consecutive pieces go to different blocks, so that few
+/// pieces are spread over all blocks. Only Args::sending_warps warps send: pieces in flight share the links, and with
+/// more of them the first arrives later.
 class PiecesToSend {
  public:
   FARWARP_DEVICE explicit PiecesToSend(const Args& args)
@@ -226,7 +231,8 @@ FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
   return args.drop_put == static_cast<std::uint32_t>(number) + 1;
 }
 
-/// [warp] Sends the warp's pieces. The caller has called start() for the first piece. The next piece is read while flags are written.
+/// [warp] Sends the warp's pieces. The caller has called start() for the first piece. The next piece is read while
+/// flags are written.
 FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, PiecesToSend& to_send) {
   while (!to_send.is_done()) {
     const PieceIndex piece = to_send.piece();

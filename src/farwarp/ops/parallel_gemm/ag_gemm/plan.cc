@@ -32,15 +32,17 @@ double us_of_multiplying(const AllGatherGemmPlan& plan) {
   return 2.0 * plan.local.y_rows * plan.local.w_rows * plan.local.k / kFlopsPerUs;
 }
 
-/// A step of 128 rows. Stamps of four loading warps with tiles of 64 columns: 2048 x 720 x 2880 on 2 H200s, 2026-11. Wider tiles take 0.65.
+/// A step of 128 rows. Stamps of four loading warps with tiles of 64 columns: 2048 x 720 x 2880 on 2 H200s, 2026-11.
+/// Wider tiles take 0.65.
 constexpr double kUsOfLoading = 0.5;
 
 std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
   return std::int64_t{ceil_div(plan.local.y_rows, tile::kWgmmaRows)} * ceil_div(plan.local.w_rows, columns);
 }
 
-/// Whether words are faster than boxes: for few rows; else if the links take about as long as the loaders in all rounds of tiles, or
-/// longer. Then the links bound, and flags would wait for the data in flight on them. MEASURED.md, "Reasons for the plan's constants".
+/// Whether words are faster than boxes: for few rows; else if the links take about as long as the loaders in all rounds
+/// of tiles, or longer. Then the links bound, and flags would wait for the data in flight on them. MEASURED.md,
+/// "Reasons for the plan's constants".
 bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (x_bytes(plan) > kMostBytesAsWords) return false;
   if (plan.local.y_rows <= tile::kMostSwapAbRows) return true;
@@ -67,7 +69,8 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
   return {};
 }
 
-/// Large pieces need few flags. Small pieces keep every sending warp busy and let tiles start early. Words need no flags.
+/// Large pieces need few flags. Small pieces keep every sending warp busy and let tiles start early. Words need no
+/// flags.
 void choose_pieces(AllGatherGemmPlan& plan) {
   if (plan.words) {
     plan.piece_rows = 1;
@@ -85,8 +88,8 @@ void choose_pieces(AllGatherGemmPlan& plan) {
   plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
 }
 
-/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11). More than 8 pay only if sending takes more than half as long as
-/// multiplying and all tiles run at once. MEASURED.md, "Reasons for the plan's constants".
+/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11). More than 8 pay only if sending takes more than half
+/// as long as multiplying and all tiles run at once. MEASURED.md, "Reasons for the plan's constants".
 constexpr int kFewCommBlocks = 8, kManyCommBlocks = 16;
 constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a comm block, with tiles of 64 columns or fewer
 
@@ -101,8 +104,9 @@ int choose_comm_blocks(const AllGatherGemmPlan& plan, int multiprocessors) {
 /// Whether every tile has a block of its own. Then all tiles can multiply K as it arrives.
 bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * tiling.splits <= tiling.blocks; }
 
-/// Pieces in flight share the links. With too many, the first piece arrives nearly as late as the last, and no rank can multiply until
-/// then. So only as many warps send as keep the links busy; more with few peers. MEASURED.md, "Reasons for the plan's constants".
+/// Pieces in flight share the links. With too many, the first piece arrives nearly as late as the last, and no rank can
+/// multiply until then. So only as many warps send as keep the links busy; more with few peers. MEASURED.md, "Reasons
+/// for the plan's constants".
 int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes in flight
   constexpr int kFewestInRounds = 4;
@@ -114,8 +118,8 @@ int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shap
   return std::clamp(std::max(wanted, at_once ? 1 : kFewestInRounds), 1, warps);
 }
 
-/// Rows of pieces that are sent side by side along K: all whose tiles run in one round. So little remains to be multiplied when the last
-/// piece has arrived.
+/// Rows of pieces that are sent side by side along K: all whose tiles run in one round. So little remains to be
+/// multiplied when the last piece has arrived.
 int choose_piece_group(const AllGatherGemmPlan& plan) {
   if (tiles_run_at_once(plan)) return plan.row_pieces;
   const double rows_of_tiles =
@@ -153,8 +157,8 @@ Status wrong(const char* field, int value, const std::string& allowed) {
   return invalid_argument(fmt::format("ParallelGemmDesc.{} is {}; allowed: {}", field, value, allowed));
 }
 
-/// With words, tiles of 64 columns have twice the loading warps. They are faster than wide tiles in splits if all of them run at once and
-/// the links take about as long as the loaders. MEASURED.md, "Reasons for the plan's constants".
+/// With words, tiles of 64 columns have twice the loading warps. They are faster than wide tiles in splits if all of
+/// them run at once and the links take about as long as the loaders. MEASURED.md, "Reasons for the plan's constants".
 int tile_columns_on_remaining_blocks(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
   if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
@@ -169,8 +173,8 @@ std::span<const tile::Variant> kernels_of(const AllGatherGemmPlan& plan, const M
   return ag_gemm::kBoxesKernels;
 }
 
-/// The product's tiles on the blocks that are not comm blocks. With K in splits on Hopper, blocks are launched in clusters, and comm blocks
-/// fill whole clusters.
+/// The product's tiles on the blocks that are not comm blocks. With K in splits on Hopper, blocks are launched in
+/// clusters, and comm blocks fill whole clusters.
 Result<tile::Tiling> tile_on_remaining_blocks(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
   const int columns = tile_columns_on_remaining_blocks(plan, shape, blocks);
@@ -232,7 +236,8 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
   const bool whole_rows = !plan.swap_ab && plan.local.x_rows % plan.rows == 0;
   plan.rows_per_shard = whole_rows ? plan.local.x_rows / plan.rows : 0;
   plan.own_read_directly = ranks == 1 || whole_rows;
-  // A group of tiles must not mix own rows and peers' rows, so that every block begins with own rows while there are any.
+  // A group of tiles must not mix own rows and peers' rows, so that every block begins with own rows while there are
+  // any.
   if (whole_rows) plan.group = std::min(plan.group, plan.rows_per_shard);
   if (plan.words) plan.threads = ag_gemm::words_threads(plan.columns);
   if (plan.words && plan.swap_ab && desc.comm_blocks == 0) add_idle_comm_blocks(plan, blocks);

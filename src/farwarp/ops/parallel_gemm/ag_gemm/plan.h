@@ -18,7 +18,8 @@ struct AllGatherGemmPlan : tile::Tiling {
   int comm_blocks = 0;    ///< blocks in addition to those of the tiling, with lower numbers; for wgmma whole clusters
   int sending_warps = 0;  ///< warps of a comm block that send
   bool words = false;     ///< x crosses as words; else as boxes (on CDNA as vectors) with flags
-  /// Every tile has rows of one rank only, and tiles of own rows are read from x itself. Else this rank's x is gathered like the peers'.
+  /// Every tile has rows of one rank only, and tiles of own rows are read from x itself. Else this rank's x is gathered
+  /// like the peers'.
   bool own_read_directly = false;
   int piece_rows = 0,
       piece_depth = 0;  ///< of a piece, which one warp sends at a time and one flag guards: rows of x, elements of k

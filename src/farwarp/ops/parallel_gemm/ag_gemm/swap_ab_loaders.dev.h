@@ -1,5 +1,5 @@
-// The loaders for few rows (swap_ab). A thread of one warp copies w. Another warp waits for x and copies it. Both fill the same ring, each
-// at its own pace, so w never waits for x. A stage's barrier counts the bytes of both.
+// The loaders for few rows (swap_ab). A thread of one warp copies w. Another warp waits for x and copies it. Both fill
+// the same ring, each at its own pace, so w never waits for x. A stage's barrier counts the bytes of both.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/arrival.dev.h"
@@ -21,13 +21,14 @@ FARWARP_DEVICE void load_w_role(const Args& args, const Block& block, Turns turn
                 tile.ring.full(stage));
   };
   const int loaded = tile::load_first<Tile, 1>(args.grid, turns, load);
-  // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their instructions by
-  // microseconds.
+  // As in gemm: the other copies wait until the multipliers have started. Otherwise the copies delay the fetch of their
+  // instructions by microseconds.
   wait(block.multipliers_started(), 0);
   tile::load_role(tile, args.grid, turns, loaded, load, wait);
 }
 
-/// [warp] Copies x. Reads and leaves the call for the block. In an aborted call it copies whatever memory holds: the results are not used.
+/// [warp] Copies x. Reads and leaves the call for the block. In an aborted call it copies whatever memory holds: the
+/// results are not used.
 template <class Block, class WaitBarrier>
 FARWARP_DEVICE void load_x_role(const Args& args, const Block& block, Turns turns, const WaitBarrier& wait) {
   using Tile = typename Block::Tile;

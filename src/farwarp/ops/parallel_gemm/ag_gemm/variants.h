@@ -1,4 +1,5 @@
-// The kernels of ag-gemm. There are none for words with tiles of 256 columns: the sums leave no registers to the warps that load words.
+// The kernels of ag-gemm. There are none for words with tiles of 256 columns: the sums leave no registers to the warps
+// that load words.
 #pragma once
 
 #include "farwarp/tile/gemm/variants.h"

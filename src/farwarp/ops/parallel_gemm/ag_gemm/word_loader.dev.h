@@ -1,5 +1,5 @@
-// The loaders of x that crosses the links as words. Their warps poll the words; the load that finds them has fetched x. They then store x
-// into the stages in the layout of tensor copies.
+// The loaders of x that crosses the links as words. Their warps poll the words; the load that finds them has fetched x.
+// They then store x into the stages in the layout of tensor copies.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/ag_gemm/exchange_words.dev.h"
@@ -18,8 +18,8 @@ struct WordsOfStep {
   bool exists;           ///< false after the block's last step
 };
 
-/// [thread] Iterates over the steps of all works of the block. The warp loads 4 * `vectors` rows of each step, from row `first_row` of the
-/// tile.
+/// [thread] Iterates over the steps of all works of the block. The warp loads 4 * `vectors` rows of each step, from row
+/// `first_row` of the tile.
 template <class Tile, bool swap_ab, int vectors>
 class Steps {
  public:
@@ -68,8 +68,9 @@ class Steps {
   bool own_ = false, returned_ = false;
 };
 
-/// [warp] Loads x of every n-th step. Each `sharing` of the `warps` loading warps share the rows of one step, and the groups of warps take
-/// steps in turn. A warp that waits for one of its loads waits for all of them, so only different warps can have several steps in flight.
+/// [warp] Loads x of every n-th step. Each `sharing` of the `warps` loading warps share the rows of one step, and the
+/// groups of warps take steps in turn. A warp that waits for one of its loads waits for all of them, so only different
+/// warps can have several steps in flight.
 template <class Tile, bool swap_ab, int warps, int sharing, class WaitBarrier>
 class WordLoader {
  public:
@@ -131,9 +132,10 @@ class WordLoader {
     }
   }
 
-  /// [warp] Waits until the words of all lanes have arrived. In an aborted call nothing counts as missing: its results are not used. If
-  /// more than kFew vectors are missing, or none has arrived since the last load, a lane polls only the last missing one: rows are sent in
-  /// order, and this saves L2 traffic and code. Then it loads all missing vectors again.
+  /// [warp] Waits until the words of all lanes have arrived. In an aborted call nothing counts as missing: its results
+  /// are not used. If more than kFew vectors are missing, or none has arrived since the last load, a lane polls only
+  /// the last missing one: rows are sent in order, and this saves L2 traffic and code. Then it loads all missing
+  /// vectors again.
   FARWARP_DEVICE void await() {
     std::uint32_t before = 0;
     while (ballot(!all_arrived(words_)) != 0) {
@@ -163,7 +165,8 @@ class WordLoader {
     wait_words<1, Failure::inlined>(call_, from, 1, data, {.site = kSiteArrival, .peer = row / args_.shard_rows});
   }
 
-  /// [warp] Waits until the next stage is free and stores the step's words into it. Also stores them to all_x if step_.returned.
+  /// [warp] Waits until the next stage is free and stores the step's words into it. Also stores them to all_x if
+  /// step_.returned.
   FARWARP_DEVICE void fill_stage(int first_row) {
     const bool is_free = wait_(tile_.ring.empty(at_.stage), at_.parity ^ 1);  // the first turn finds every stage empty
     broken_ = broken_ || ballot(!is_free) != 0;

@@ -1,5 +1,5 @@
-// Tests the check of parallel products with an operator that computes on the host: the check passes correct results and notices each kind
-// of error that a kernel may make.
+// Tests the check of parallel products with an operator that computes on the host: the check passes correct results and
+// notices each kind of error that a kernel may make.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -30,7 +30,8 @@ std::atomic<Wrong> wrong{Wrong::kNothing};
 
 constexpr std::uint64_t kPatience = 60'000'000'000;
 
-/// The bootstraps of the operator's ranks. Not those of the check: after a rank is gone, its calls would be mixed up with the operator's.
+/// The bootstraps of the operator's ranks. Not those of the check: after a rank is gone, its calls would be mixed up
+/// with the operator's.
 std::vector<std::shared_ptr<Bootstrap>> meeting;
 std::chrono::milliseconds meeting_patience{60'000};
 
@@ -276,7 +277,8 @@ TEST(ParallelCheck, TellsHowToScaleASuitesShapes) {
             (harness::Params{{"m", "1024"}, {"n", "256"}, {"k", "1920"}, {"has_bias", "1"}, {"dtype", "fp16"}}));
 }
 
-// ---- the sample ---------------------------------------------------------------------------------------------------------
+// ---- the sample
+// ---------------------------------------------------------------------------------------------------------
 
 Problem problem(Kind kind, int m, int n, int k) { return {kind, {.m = m, .n = n, .k = k}, 8, 3}; }
 

@@ -1,4 +1,5 @@
-// The least time that a parallel product can take on a machine: from the flops, the memory traffic and the link traffic that it needs.
+// The least time that a parallel product can take on a machine: from the flops, the memory traffic and the link traffic
+// that it needs.
 #pragma once
 
 #include "farwarp/harness/case.h"

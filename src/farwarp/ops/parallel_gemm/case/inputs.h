@@ -1,5 +1,5 @@
-// The inputs that the check of parallel products uses. Every row has its own random stream, so any row of any rank can be made without the
-// others, and no rank has to hold another rank's matrices.
+// The inputs that the check of parallel products uses. Every row has its own random stream, so any row of any rank can
+// be made without the others, and no rank has to hold another rank's matrices.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ class CaseOperator {
   virtual Status call(const void* x, const void* w, const void* bias, void* y, Stream stream) = 0;
   /// With ParallelGemmDesc::return_x: sets the buffer that gets x of all ranks, from the next call on.
   virtual void return_x_to(void* /*all_x*/) {}
-  /// --fault drop_put:N. From the next call on, this rank does not send its N-th tile or piece (from 1); 0: it sends all.
+  /// --fault drop_put:N. From the next call on, this rank does not send its N-th tile or piece (from 1); 0: it sends
+  /// all.
   virtual void drop_put(int /*number*/) {}
   /// Collective; the streams that used it must be idle.
   virtual Status close() = 0;
@@ -32,7 +33,8 @@ struct CaseKind {
   const char* name;  ///< "ag-gemm"
   const char* summary;
   Kind kind;
-  int roundings;  ///< how often, at most, a term is rounded to the dtype before it is in the result, including the last rounding
+  /// how often, at most, a term is rounded to the dtype before it is in the result, including the last rounding
+  int roundings;
   /// Bytes of the World's heap that create() takes.
   Result<std::int64_t> (*heap_bytes)(const ParallelGemmDesc&, const MachineShape&, int ranks);
   /// Collective; kMismatch on all ranks if their Descs differ.

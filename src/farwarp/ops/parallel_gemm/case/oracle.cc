@@ -75,7 +75,8 @@ gemm::SumOfProducts product_of(const Problem& problem, int call, int rank, int r
   // The last rounding is the result's. If sums are reduced, the one before it is that of each rank's sum.
   const bool partial_sums = !gathers && roundings > 1;
   product.roundings = {partial_sums, roundings - (partial_sums ? 2 : 1)};
-  // An all-gathered product has one term: this rank's w, and rows of x of all ranks. A reduced one has a term of every rank.
+  // An all-gathered product has one term: this rank's w, and rows of x of all ranks. A reduced one has a term of every
+  // rank.
   for (int source = gathers ? rank : 0; source < (gathers ? rank + 1 : problem.ranks); ++source) {
     gemm::SumOfProducts::Term term;
     term.x_row = [&problem, call, gathers, owned, source, first_row](int row, std::span<std::uint16_t> values) {

@@ -186,8 +186,8 @@ std::chrono::nanoseconds RankRun::patience_for_burst() const {
 
 // -- verifying
 
-/// Checks that every element is written. With exact inputs all elements must be exact. With others no element may be further off than
-/// `roundings` allow: all elements on a real device, a sample on the emulator. `got` gets y.
+/// Checks that every element is written. With exact inputs all elements must be exact. With others no element may be
+/// further off than `roundings` allow: all elements on a real device, a sample on the emulator. `got` gets y.
 Status RankRun::verify(const DeviceBuffer& y, int call, int roundings, Findings& findings,
                        std::vector<std::uint16_t>& got) {
   const std::int64_t width = problem_.local().y_columns;

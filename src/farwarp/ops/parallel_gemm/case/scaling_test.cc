@@ -21,7 +21,8 @@ void expect_scaled(Kind kind, const ParallelGemmDesc& desc, int m, int n, int k)
   EXPECT_TRUE(check(kind, scaled, 8).ok()) << check(kind, scaled, 8).message();
 }
 
-// 29568/8 = 3696 is 57 steps and 48, or 28 tiles and 112 columns; 2880/8 = 360 is 5 steps and 40, or 2 tiles and 104 columns.
+// 29568/8 = 3696 is 57 steps and 48, or 28 tiles and 112 columns; 2880/8 = 360 is 5 steps and 40, or 2 tiles and 104
+// columns.
 TEST(Scaling, KeepsTilesStepsAndTails) {
   expect_scaled(Kind::kAllGather, sizes(8192, 29568, 8192), 1024, (256 + 112) * 8, 192);
   expect_scaled(Kind::kReduceScatter, sizes(8192, 8192, 29568), 1024, 256, (192 + 48) * 8);

@@ -45,7 +45,8 @@ Result<std::int64_t> own_heap_bytes(Kind kind, const ParallelGemmDesc& desc, con
   return internal_error("no such kind of product");
 }
 
-/// The descriptor for our own kernels. A width from the table replaces the plan's choice, but not the user's, and only if it has a kernel.
+/// The descriptor for our own kernels. A width from the table replaces the plan's choice, but not the user's, and only
+/// if it has a kernel.
 ParallelGemmDesc own_desc(Kind kind, const ParallelGemmDesc& desc, const Choice& choice, const MachineShape& shape,
                           int ranks) {
   ParallelGemmDesc own = desc;
@@ -68,7 +69,8 @@ Result<Operator> create_own(World& world, Kind kind, const ParallelGemmDesc& des
   return internal_error("no such kind of product");
 }
 
-/// Fails unless all ranks were asked for the same. A rank with invalid arguments takes part, so that the others get its error.
+/// Fails unless all ranks were asked for the same. A rank with invalid arguments takes part, so that the others get its
+/// error.
 Status agree(World& world, Kind kind, const ParallelGemmDesc& desc, Path path) {
   const Status mine = first_failure({parallel_gemm::check(kind, desc, world.size()), parallel_gemm::check_path(path)});
   const Status agreed = world.agree(fmt::format("{} by path {}", name_of(kind), name_of(path)),

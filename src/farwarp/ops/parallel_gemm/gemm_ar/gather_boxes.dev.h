@@ -1,4 +1,5 @@
-// The second half of two-shot by boxes and flags: owners send the rows that they have added up to all ranks, which copy them to y.
+// The second half of two-shot by boxes and flags: owners send the rows that they have added up to all ranks, which copy
+// them to y.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
@@ -13,7 +14,8 @@ using SignalCell = SystemCell<std::uint64_t>;
 /// How many chunks an owner adds up.
 FARWARP_DEVICE int chunks_of(const Args& args) { return gemm_reduce::chunks_of(args.reduce.bands); }
 
-/// [warp] gemm_reduce::reduce_chunks() of this rank's rows; stores each chunk to y of this rank and to all peers, and signals the peers.
+/// [warp] gemm_reduce::reduce_chunks() of this rank's rows; stores each chunk to y of this rank and to all peers, and
+/// signals the peers.
 template <class T, int columns, int vectors, class Next, class Await>
 FARWARP_DEVICE void reduce_and_send(const Args& args, Next&& next, std::uint32_t epoch, const Await& await) {
   const WorldView& view = args.reduce.view;
@@ -42,7 +44,8 @@ FARWARP_DEVICE void reduce_and_send(const Args& args, Next&& next, std::uint32_t
   gemm_reduce::reduce_chunks<T, columns, vectors>(args.reduce, next, await, put, signal);
 }
 
-/// [warp] Copies peers' finished rows into y. This is warp `number` of `count` on this rank; it takes every `count`-th chunk, peers in turn.
+/// [warp] Copies peers' finished rows into y. This is warp `number` of `count` on this rank; it takes every `count`-th
+/// chunk, peers in turn.
 template <int columns, Failure failure>
 FARWARP_DEVICE void collect(Call& call, const Args& args, int number, int count) {
   const WorldView& view = args.reduce.view;

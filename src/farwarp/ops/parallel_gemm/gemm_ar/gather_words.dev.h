@@ -1,5 +1,5 @@
-// By words. One-shot: partial sums are sent to all ranks, and each adds up all rows. The second half of two-shot: owners send the rows that they
-// have added up to all ranks, which copy them to y.
+// By words. One-shot: partial sums are sent to all ranks, and each adds up all rows. The second half of two-shot:
+// owners send the rows that they have added up to all ranks, which copy them to y.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/args.h"
@@ -35,8 +35,8 @@ FARWARP_DEVICE bool reduce_and_send_vector(Call& call, const Args& args, int row
   });
 }
 
-/// [thread] Copies a vector of row `row` of every other owner that has such a row into y, and clears the words: the call after the next one uses
-/// them again. False: the call is over.
+/// [thread] Copies a vector of row `row` of every other owner that has such a row into y, and clears the words: the
+/// call after the next one uses them again. False: the call is over.
 template <Failure failure>
 FARWARP_DEVICE bool collect_vector(Call& call, const Args& args, int row, int vector) {
   const WorldView& view = args.reduce.view;

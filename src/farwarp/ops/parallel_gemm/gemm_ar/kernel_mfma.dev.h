@@ -1,5 +1,5 @@
-// gemm-ar on CDNA. Two-shot by boxes and flags: gemm-rs's blocks, and owners send what they have added up to all ranks. One-shot by words, for
-// very few rows.
+// gemm-ar on CDNA. Two-shot by boxes and flags: gemm-rs's blocks, and owners send what they have added up to all ranks.
+// One-shot by words, for very few rows.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/gather_boxes.dev.h"

@@ -1,5 +1,5 @@
-// gemm-ar on Hopper: the blocks of gemm_reduce. Two-shot: owners send what they have added up to all ranks, as words or as boxes with flags.
-// One-shot, for few rows: partial sums are sent to all ranks as words.
+// gemm-ar on Hopper: the blocks of gemm_reduce. Two-shot: owners send what they have added up to all ranks, as words or
+// as boxes with flags. One-shot, for few rows: partial sums are sent to all ranks as words.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_ar/gather_boxes.dev.h"

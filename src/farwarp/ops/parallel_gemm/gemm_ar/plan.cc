@@ -13,7 +13,8 @@ constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 
 
 enum class Form { kOneShotWords, kTwoShotWords, kTwoShotBoxes };
 
-/// What the second half of two-shot costs beside its bytes. Measured on 2 H200s (2026-11), where both forms send as many bytes: MEASURED.md.
+/// What the second half of two-shot costs beside its bytes. Measured on 2 H200s (2026-11), where both forms send as
+/// many bytes: MEASURED.md.
 constexpr double kTwoShotUs = 2.1;
 
 /// On CDNA one-shot is for at most so many rows. Not measured.

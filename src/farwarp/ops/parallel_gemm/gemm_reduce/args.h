@@ -27,8 +27,8 @@ struct Args {
   WorldView view;
   std::uint32_t slot;    ///< of the operator in its World
   std::int32_t m, n, k;  ///< of this rank's product
-  /// At most m; further rows of x are padding. With words their sums are not sent. With boxes they are sent and flagged, and owners wait for
-  /// these flags.
+  /// At most m; further rows of x are padding. With words their sums are not sent. With boxes they are sent and
+  /// flagged, and owners wait for these flags.
   std::int32_t x_rows;
   std::uint32_t drop_put;  ///< fault injection: this rank does not send its n-th tile (from 1); 0: none
   std::int32_t xcds;       ///< mfma: dies over which consecutive blocks are distributed; tile/gemm/xcd.h

@@ -1,5 +1,5 @@
-// The shared memory of a block that sends: the main loop's, the boxes that multipliers fill for store warps, and the call that one warp has
-// read for all.
+// The shared memory of a block that sends: the main loop's, the boxes that multipliers fill for store warps, and the
+// call that one warp has read for all.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -13,7 +13,8 @@ using farwarp::tile::WgmmaShared;
 // Warps of the loading warpgroup.
 inline constexpr int kLoadWarp = 0, kFirstStoreWarp = 1, kReduceWarp = 3;
 
-/// Registers of a thread after setmaxnreg. Together they must not exceed what the block was launched with, or setmaxnreg never returns.
+/// Registers of a thread after setmaxnreg. Together they must not exceed what the block was launched with, or
+/// setmaxnreg never returns.
 struct RegisterBudget {
   int loading, multiplying;
   consteval RegisterBudget(int of_loading, int of_multiplying) : loading(of_loading), multiplying(of_multiplying) {
@@ -21,7 +22,8 @@ struct RegisterBudget {
   }
 };
 
-/// The boxes between one multiplier, which fills them in turn, and its store warp, which sends them in turn and gives them back.
+/// The boxes between one multiplier, which fills them in turn, and its store warp, which sends them in turn and gives
+/// them back.
 template <int boxes>
 struct BoxPipeline {
   static constexpr int kCount = boxes;
@@ -33,7 +35,8 @@ struct BoxPipeline {
   FARWARP_DEVICE Shared<std::byte> box(int number) const { return memory + number * WgmmaShared::kBoxBytes; }
   FARWARP_DEVICE Shared<Mbarrier> full(int number) const { return barriers + number; }
   FARWARP_DEVICE Shared<Mbarrier> empty(int number) const { return barriers + boxes + number; }
-  /// The mark of a box, written if K is split. Only that of a work's first box means something; nobody reads the others. 1: the box begins a tile.
+  /// The mark of a box, written if K is split. Only that of a work's first box means something; nobody reads the
+  /// others. 1: the box begins a tile.
   /// 0: another block sends the tile of this work, and the box holds nothing.
   FARWARP_DEVICE Shared<std::uint32_t> mark(int number) const { return marks + number; }
 };
@@ -53,7 +56,8 @@ struct SendingBlock
   }
   /// One arrival: the call has been published.
   FARWARP_DEVICE Shared<Mbarrier> published() const { return at<Mbarrier>(kPublished); }
-  /// The block may leave the call: an arrival of each multiplying warp (after Roles::run_multiplier()), of each store warp, and of `others`.
+  /// The block may leave the call: an arrival of each multiplying warp (after Roles::run_multiplier()), of each store
+  /// warp, and of `others`.
   FARWARP_DEVICE Shared<Mbarrier> done() const { return at<Mbarrier>(kDone); }
   /// How many chunks of y the block's warps have taken.
   FARWARP_DEVICE Shared<std::uint32_t> taken() const { return at<std::uint32_t>(kTaken); }
@@ -82,7 +86,8 @@ struct SendingBlock
     store(fields + 3, call.grace_ns);
     mbarrier_arrive(published());
   }
-  /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not live.
+  /// [thread] Waits until the call has been published, and returns it. If the wait expires, the returned call is not
+  /// live.
   template <class WaitBarrier>
   FARWARP_DEVICE Call await_call(const WorldView& view, std::uint32_t slot, const WaitBarrier& wait) const {
     if (!wait(published(), 0)) return {view, slot, 0, 0, 0, 0, false};
@@ -111,15 +116,16 @@ struct SendingBlock
   }
 };
 
-/// [warpgroup] A multiplier's end of its boxes, with the interface of tile::BoxWriter: the store warp sends the boxes. `copied`: it sends them by
-/// tensor copies, which read shared memory through the async proxy.
+/// [warpgroup] A multiplier's end of its boxes, with the interface of tile::BoxWriter: the store warp sends the boxes.
+/// `copied`: it sends them by tensor copies, which read shared memory through the async proxy.
 template <bool copied, class Boxes, class WaitBarrier>
 class BoxProducer {
  public:
   FARWARP_DEVICE BoxProducer(const Boxes& boxes, bool split, const WaitBarrier& wait)
       : boxes_(boxes), split_(split), wait_(wait) {}
 
-  /// Fills boxes 0 to count - 1 of a tile. After a wait that gave up it goes on: the results of an aborted call are not used.
+  /// Fills boxes 0 to count - 1 of a tile. After a wait that gave up it goes on: the results of an aborted call are not
+  /// used.
   template <int count, class Write, class SendBox>
   FARWARP_DEVICE void write_boxes(const Write& write, const SendBox&) {
     if constexpr (count <=
@@ -146,8 +152,8 @@ class BoxProducer {
   }
 
  private:
-  /// Waits until the box has been read, by its copy or by the store warp's lanes. What was read may still be on its way to the owners. In the
-  /// first round all boxes are empty.
+  /// Waits until the box has been read, by its copy or by the store warp's lanes. What was read may still be on its way
+  /// to the owners. In the first round all boxes are empty.
   FARWARP_DEVICE void open(tile::RingPosition<Boxes::kCount> position) const {
     wait_(boxes_.empty(position.stage), position.parity ^ 1);
   }

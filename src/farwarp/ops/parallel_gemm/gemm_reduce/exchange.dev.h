@@ -1,5 +1,5 @@
-// What all kernels share of the exchange of partial sums. For the sender: permission to write an owner's memory, flags of bands, words. For the
-// owner: the waits for bands and words, and the sums.
+// What all kernels share of the exchange of partial sums. For the sender: permission to write an owner's memory, flags
+// of bands, words. For the owner: the waits for bands and words, and the sums.
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/args.h"
@@ -41,11 +41,13 @@ class Permissions {
   std::uint32_t ready_ = 0;
 };
 
-// ---- owners of bands: add up the partial sums of all ranks, in the order of the ranks, into rows of y ----------------
+// ---- owners of bands: add up the partial sums of all ranks, in the order of the ranks, into rows of y
+// ----------------
 
 using farwarp::FARWARP_TARGET::tile::sum_in_order;
 
-/// [thread] sum_in_order() for each vector of `from` whose bit is set in `wanted`. The sources' vectors are `stride` bytes apart.
+/// [thread] sum_in_order() for each vector of `from` whose bit is set in `wanted`. The sources' vectors are `stride`
+/// bytes apart.
 template <class T, int most, int vectors>
 FARWARP_DEVICE void sum_sources(const Global<const std::byte> (&from)[vectors], std::uint32_t wanted,
                                 std::int64_t stride, int ranks, Vec16 (&result)[vectors]) {
@@ -96,9 +98,10 @@ FARWARP_DEVICE bool await_bands(Call& call, const Args& args, BandRange bands) {
   return ballot(!call.live) == 0;
 }
 
-/// [warp] Adds up one chunk: kChunkRows of the owned rows from `row` by `columns` columns from `column`, without what is outside.
-/// `put(row, column, eight)` gets eight neighbours of a row. A lane issues the loads of `vectors` vectors from all sources (at most `most`)
-/// before it adds.
+/// [warp] Adds up one chunk: kChunkRows of the owned rows from `row` by `columns` columns from `column`, without what
+/// is outside.
+/// `put(row, column, eight)` gets eight neighbours of a row. A lane issues the loads of `vectors` vectors from all
+/// sources (at most `most`) before it adds.
 template <class T, int columns, int vectors, int most, class Put>
 FARWARP_DEVICE void reduce_chunk(const Args& args, int row, int column, const Put& put) {
   constexpr int kRowVectors = columns / 8, kWarp = Target::kWarpSize;
@@ -134,8 +137,8 @@ consteval int vectors_of_chunk(int wanted) {
   return wanted;
 }
 
-/// [warp] reduce_chunk() for this World's number of ranks. A lane has at most as many loads under way as `vectors` vectors from eight sources;
-/// with fewer sources it takes more vectors at a time.
+/// [warp] reduce_chunk() for this World's number of ranks. A lane has at most as many loads under way as `vectors`
+/// vectors from eight sources; with fewer sources it takes more vectors at a time.
 template <class T, int columns, int vectors, class Put>
 FARWARP_DEVICE void reduce_chunk_for_ranks(const Args& args, int row, int column, const Put& put) {
   if (args.view.size <= 2) {
@@ -147,9 +150,9 @@ FARWARP_DEVICE void reduce_chunk_for_ranks(const Args& args, int row, int column
   }
 }
 
-/// [warp] Adds up the chunks whose numbers `next()` returns, until a number is not less than the count. `await(bands)` waits until the bands of a
-/// chunk have arrived (await_bands()); if it returns false, the call is over, and so is this. `put` gets the sums, `done(chunk)` is called
-/// after each chunk.
+/// [warp] Adds up the chunks whose numbers `next()` returns, until a number is not less than the count. `await(bands)`
+/// waits until the bands of a chunk have arrived (await_bands()); if it returns false, the call is over, and so is
+/// this. `put` gets the sums, `done(chunk)` is called after each chunk.
 template <class T, int columns, int vectors, class Next, class Await, class Put, class Done>
 FARWARP_DEVICE void reduce_chunks(const Args& args, Next&& next, const Await& await, const Put& put, const Done& done) {
   const int chunks = chunks_of(args.bands);
@@ -189,8 +192,8 @@ class EvenChunks {
 
 // ---- words ----------------------------------------------------------------------------------------------------------
 //
-// A vector is eight neighbours of a row. Each half of it shows by itself whether it has arrived, so there is no flag and no fence. One thread
-// reads the vectors of all sources, adds them up, and clears them.
+// A vector is eight neighbours of a row. Each half of it shows by itself whether it has arrived, so there is no flag
+// and no fence. One thread reads the vectors of all sources, adds them up, and clears them.
 
 static_assert(sizeof(Vec16) == WordInbox::kVectorBytes);
 
@@ -208,8 +211,9 @@ struct IntoY {
   }
 };
 
-/// [thread] Waits for a vector of the owned row `row` from all sources, adds them up, gives the sum to `put(row, vector, eight)`, and clears the
-/// words: the call after the next one uses them again. False: the call is over.
+/// [thread] Waits for a vector of the owned row `row` from all sources, adds them up, gives the sum to
+/// `put(row, vector, eight)`, and clears the words: the call after the next one uses them again. False: the call is
+/// over.
 template <class T, Failure failure, class Put>
 FARWARP_DEVICE bool reduce_vector(Call& call, const Args& args, int row, int vector, const Put& put) {
   const WordInbox& inbox = args.word_inbox;
@@ -243,8 +247,8 @@ FARWARP_DEVICE void for_each_vector(const Call& call, const WordInbox& inbox, in
   for (int i = share.number; i < vectors && call.live; i += share.count) work(i / inbox.vectors, i % inbox.vectors);
 }
 
-/// [warp] Calls `work(row, vector)` for all vectors of the chunks whose numbers `next()` returns, one vector a lane, within the inbox's first
-/// `rows` rows, until a number is not less than the count or the call is over.
+/// [warp] Calls `work(row, vector)` for all vectors of the chunks whose numbers `next()` returns, one vector a lane,
+/// within the inbox's first `rows` rows, until a number is not less than the count or the call is over.
 template <class Next, class Visit>
 FARWARP_DEVICE void for_each_vector_of_chunks(const Call& call, const WordInbox& inbox, int rows, const Next& next,
                                               const Visit& work) {

@@ -1,4 +1,5 @@
-// Which rank owns which rows of the sum, where partial sums lie in inboxes, which flags guard them, and the order of tiles and chunks.
+// Which rank owns which rows of the sum, where partial sums lie in inboxes, which flags guard them, and the order of
+// tiles and chunks.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ inline constexpr int kChunkRows = 8;
 /// If sums are sent as words, a chunk is so many rows by so many vectors: a vector for each lane.
 inline constexpr int kWordChunkRows = 4, kWordChunkVectors = 8;
 
-/// A band is the part of a tile that is sent and flagged as one: what a warpgroup multiplies (wgmma) or the block stores (mfma). Also who owns which rows
-/// (m, owned, by_owned): set and used with words, too.
+/// A band is the part of a tile that is sent and flagged as one: what a warpgroup multiplies (wgmma) or the block
+/// stores (mfma). Also who owns which rows (m, owned, by_owned): set and used with words, too.
 struct Bands {
   std::int32_t rows, columns;  ///< of a band
   std::int32_t row_count;      ///< the most bands that have rows of one owner
@@ -43,8 +44,9 @@ struct Bands {
   }
 };
 
-/// The inbox of partial sums, or of finished rows (gemm-ar), that are sent as words: vectors of eight neighbours of a row,
-/// [2][sources][rows][vectors], the first index by the parity of the epoch. It holds all ones where nothing has arrived.
+/// The inbox of partial sums, or of finished rows (gemm-ar), that are sent as words: vectors of eight neighbours of a
+/// row, [2][sources][rows][vectors], the first index by the parity of the epoch. It holds all ones where nothing has
+/// arrived.
 struct WordInbox {
   static constexpr int kVectorBytes = 16;
   static constexpr int kElements = 8;  ///< of a vector
@@ -85,10 +87,10 @@ constexpr Bands make_bands(int rows, int columns, int m, int n, int ranks) {
 /// How many chunks an owner adds up.
 constexpr int chunks_of(const Bands& bands) { return (bands.owned + kChunkRows - 1) / kChunkRows * bands.column_count; }
 
-/// Where a chunk begins: `row` among the owned rows, `column` counted in bands. On Hopper with straight tiles chunks follow one another in
-/// the order in which their bands arrive (chunk_group_of()), otherwise one row of bands after the other (make_bands()). Consecutive chunks mostly
-/// have the same bands. On CDNA, whose waves take consecutive chunks, these are then awaited once; on Hopper consecutive chunks go to different
-/// blocks.
+/// Where a chunk begins: `row` among the owned rows, `column` counted in bands. On Hopper with straight tiles chunks
+/// follow one another in the order in which their bands arrive (chunk_group_of()), otherwise one row of bands after the
+/// other (make_bands()). Consecutive chunks mostly have the same bands. On CDNA, whose waves take consecutive chunks,
+/// these are then awaited once; on Hopper consecutive chunks go to different blocks.
 struct ChunkPlace {
   int row;
   int column;
@@ -111,10 +113,10 @@ constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
   return {at.row * kWordChunkRows, at.column * kWordChunkVectors};
 }
 
-/// The order in which rows of tiles are computed. If each owner's rows are whole rows of tiles: the first row of tiles of each owner, then the
-/// second of each, and so on. Each time the rank after this one is first and this rank is last. So a position in this order has another owner
-/// on each rank, and all links are in use from the first tile on. Otherwise: in order, beginning with the row of tiles that has the first row
-/// of the rank after this one.
+/// The order in which rows of tiles are computed. If each owner's rows are whole rows of tiles: the first row of tiles
+/// of each owner, then the second of each, and so on. Each time the rank after this one is first and this rank is last.
+/// So a position in this order has another owner on each rank, and all links are in use from the first tile on.
+/// Otherwise: in order, beginning with the row of tiles that has the first row of the rank after this one.
 struct RowOrder {
   std::int32_t count;      ///< rows of tiles
   std::int32_t ranks;      ///< owners whose rows alternate; 0: none do
@@ -136,8 +138,8 @@ constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int 
 /// If rows of tiles are rows of w (swap_ab), each has rows of all owners, and any order will do.
 constexpr RowOrder in_order(int tile_rows) { return {tile_rows, 0, 0, 0}; }
 
-/// The chunk_group that follows the order of arrival: how many rows of chunks, of `chunk_rows` rows each, arrive side by side at an owner if
-/// `group` rows of tiles of `rows` rows are computed side by side (tile/gemm/raster.h).
+/// The chunk_group that follows the order of arrival: how many rows of chunks, of `chunk_rows` rows each, arrive side
+/// by side at an owner if `group` rows of tiles of `rows` rows are computed side by side (tile/gemm/raster.h).
 constexpr int chunk_group_of(const RowOrder& order, int rows, int group, int chunk_rows = kChunkRows) {
   const int of_owner = order.ranks == 0 ? group : group > order.ranks ? group / order.ranks : 1;
   return of_owner * rows / chunk_rows;

@@ -14,8 +14,8 @@ void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator&
 /// Makes the tensor maps of an argument block.
 class Maps {
  public:
-  /// Sets x and w and their maps, if they have changed. The maps of inboxes are made once, because peers' addresses do not change. They are made
-  /// by the first call and not by create(), because a call may fail on one rank alone.
+  /// Sets x and w and their maps, if they have changed. The maps of inboxes are made once, because peers' addresses do
+  /// not change. They are made by the first call and not by create(), because a call may fail on one rank alone.
   Status encode(Args& args, const Plan& plan, Device& device, const void* x, const void* w);
 
  private:

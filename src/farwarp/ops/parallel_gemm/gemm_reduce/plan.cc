@@ -14,7 +14,8 @@ using parallel_gemm::Kind;
 
 /// Bytes that a block loads in a clock if w is read from memory, with swap_ab: 60 to 80 GB/s (H200, 2026-11).
 constexpr double kSwapAbBytesPerClock = 40;
-/// Clocks to send a column of a swap_ab tile as words and to add it up. Splits share them. Derived from times on two H200s (2026-11):
+/// Clocks to send a column of a swap_ab tile as words and to add it up. Splits share them. Derived from times on two
+/// H200s (2026-11):
 /// gemm_ar/MEASURED.md.
 constexpr double kSwapAbColumnClocks = 145;
 
@@ -59,8 +60,8 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && k > kMfmaMostPitch)
     return invalid_argument(fmt::format("ParallelGemmDesc.k is {}; allowed: at most {} with {} ranks here", desc.k,
                                         kMfmaMostPitch * ranks, ranks));
-  // Chunks are counted in 31 bits. They have at least 256 elements as words and 512 by boxes, so this bound suffices from 3 and 2 ranks on.
-  // With fewer ranks an inbox that exceeds 31 bits would have 2 TiB or more.
+  // Chunks are counted in 31 bits. They have at least 256 elements as words and 512 by boxes, so this bound suffices
+  // from 3 and 2 ranks on. With fewer ranks an inbox that exceeds 31 bits would have 2 TiB or more.
   constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
   if (std::int64_t{desc.m} * desc.n > kMostElements)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,

@@ -1,5 +1,5 @@
-// The plan of a product whose rows have owners, which add up the partial sums of all ranks: what gemm-rs and gemm-ar share. Pure: no device, no
-// World.
+// The plan of a product whose rows have owners, which add up the partial sums of all ranks: what gemm-rs and gemm-ar
+// share. Pure: no device, no World.
 #pragma once
 
 #include <cstdint>
@@ -39,12 +39,13 @@ struct Plan : tile::Tiling {
   std::string to_string() const;
 };
 
-/// On Hopper, if the descriptor leaves the choice: partial sums are sent as words if the rows of y that a rank owns have at most so many
-/// bytes. Words need no wait for copies to complete, no release fence and no flag, but their reader has only one vector of each source under way. gemm_rs/MEASURED.md has times.
+/// On Hopper, if the descriptor leaves the choice: partial sums are sent as words if the rows of y that a rank owns
+/// have at most so many bytes. Words need no wait for copies to complete, no release fence and no flag, but their
+/// reader has only one vector of each source under way. gemm_rs/MEASURED.md has times.
 inline constexpr std::int64_t kMostOwnedAsWords = std::int64_t{3} << 20;
 
-/// `word_rows`: rows of the inbox of words; 0: boxes with flags. `kernels`: the variants to choose from. `desc` must have passed
-/// parallel_gemm::check(). kInvalidArgument names the field, its value and what is allowed.
+/// `word_rows`: rows of the inbox of words; 0: boxes with flags. `kernels`: the variants to choose from. `desc` must
+/// have passed parallel_gemm::check(). kInvalidArgument names the field, its value and what is allowed.
 Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, int word_rows,
                        std::span<const tile::Variant> kernels);
 

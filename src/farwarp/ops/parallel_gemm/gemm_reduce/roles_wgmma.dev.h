@@ -1,6 +1,6 @@
-// The roles of a block of gemm-rs and gemm-ar on Hopper. It is gemm's block, but the two multipliers give their sums to store warps, which send
-// them to owners. During the multiplication the reduce warp adds up what other ranks send; after it the multipliers do, too. (swap_ab with
-// words: the multipliers send and add up, words_wgmma.dev.h.)
+// The roles of a block of gemm-rs and gemm-ar on Hopper. It is gemm's block, but the two multipliers give their sums to
+// store warps, which send them to owners. During the multiplication the reduce warp adds up what other ranks send;
+// after it the multipliers do, too. (swap_ab with words: the multipliers send and add up, words_wgmma.dev.h.)
 #pragma once
 
 #include "farwarp/ops/parallel_gemm/gemm_reduce/exchange.dev.h"
@@ -13,16 +13,16 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 
 using namespace farwarp::gemm_reduce;
 
-// How many vectors of y a lane adds up at a time with eight sources, all loads under way: as many as registers allow. They divide a chunk. With
-// fewer sources: reduce_chunk_for_ranks().
+// How many vectors of y a lane adds up at a time with eight sources, all loads under way: as many as registers allow.
+// They divide a chunk. With fewer sources: reduce_chunk_for_ranks().
 inline constexpr int kReduceWarpVectors = 1;
 template <int columns>
 inline constexpr int kMultiplierWarpVectors = columns == 192  ? 3
                                               : columns == 64 ? 2
                                                               : 4;
 
-/// [warp] The chunks of y that the block adds up. Each of its warps takes the next one. Chunks are in the order of chunk_at(), and are
-/// distributed over blocks in turn, so that each block's first chunks are ready early.
+/// [warp] The chunks of y that the block adds up. Each of its warps takes the next one. Chunks are in the order of
+/// chunk_at(), and are distributed over blocks in turn, so that each block's first chunks are ready early.
 class TakenChunks {
  public:
   FARWARP_DEVICE explicit TakenChunks(Shared<std::uint32_t> taken) : taken_(taken) {}
@@ -36,8 +36,8 @@ class TakenChunks {
   Shared<std::uint32_t> taken_;
 };
 
-/// [warp] Returns a function that waits for bands. It reads the block's call from shared memory for each wait, so that the call occupies no
-/// registers between waits.
+/// [warp] Returns a function that waits for bands. It reads the block's call from shared memory for each wait, so that
+/// the call occupies no registers between waits.
 template <class Block, class WaitBarrier>
 FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const WaitBarrier& wait) {
   return [&](BandRange bands) {
@@ -46,9 +46,9 @@ FARWARP_DEVICE auto band_waiter(const Args& args, const Block& block, const Wait
   };
 }
 
-/// [warpgroup] Multiplies 64 rows of each tile. `fill(work, row, column, sums)` gets the sums of the tile whose first rows are `row` of A and
-/// `column` of B; `skip()` is called for a work whose tile another block finishes. If K is split, blocks add up their sums through the
-/// workspace.
+/// [warpgroup] Multiplies 64 rows of each tile. `fill(work, row, column, sums)` gets the sums of the tile whose first
+/// rows are `row` of A and `column` of B; `skip()` is called for a work whose tile another block finishes. If K is
+/// split, blocks add up their sums through the workspace.
 template <class Block, class WaitBarrier, class Fill, class Skip>
 FARWARP_DEVICE void multiply_works(const Args& args, const Block& block, int multiplier, Turns turns,
                                    const WaitBarrier& wait, const Fill& fill, const Skip& skip) {
@@ -63,8 +63,8 @@ FARWARP_DEVICE void multiply_works(const Args& args, const Block& block, int mul
                       skip);
 }
 
-/// [warpgroup] Multiplies and gives the sums to the store warp in boxes. `copied`: it sends them by tensor copies. `swap_ab`: A is w, and the
-/// tile is stored transposed.
+/// [warpgroup] Multiplies and gives the sums to the store warp in boxes. `copied`: it sends them by tensor copies.
+/// `swap_ab`: A is w, and the tile is stored transposed.
 template <bool swap_ab, bool copied = true, class Block, class WaitBarrier>
 FARWARP_DEVICE void multiply_for_store_warp(const Args& args, const Block& block, int multiplier, Turns turns,
                                             const WaitBarrier& wait) {
@@ -87,9 +87,9 @@ FARWARP_DEVICE void leave_when_done(const Args& args, const Block& block, const 
   if (call.live) leave_call(call, 0);
 }
 
-/// [warp] Joins the call for the block, publishes it, and runs `background()`. With boxes it also stores this rank's ready cells at its peers,
-/// and leaves the call at its end. With words a block leaves the call before it has added up. With straight tiles the reduce warp is then still
-/// adding up, so the loader leaves.
+/// [warp] Joins the call for the block, publishes it, and runs `background()`. With boxes it also stores this rank's
+/// ready cells at its peers, and leaves the call at its end. With words a block leaves the call before it has added up.
+/// With straight tiles the reduce warp is then still adding up, so the loader leaves.
 template <bool by_words, class Block, class WaitBarrier, class Background>
 FARWARP_DEVICE void reduce_warp_role(const Args& args, const Block& block, const WaitBarrier& wait,
                                      const Background& background) {
@@ -128,10 +128,12 @@ FARWARP_DEVICE Turns turns_of_block() { return {block_index(), num_blocks()}; }
 ///   kClusters                                       splits of K add up in a cluster
 ///   send(block, multiplier, turns, wait)            a store warp
 ///   reduce(block, wait)                             the reduce warp
-///   run_multiplier(block, multiplier, turns, wait)  a multiplier, a warpgroup, until the block may leave the call. With boxes it also adds up
-///                                                   chunks after its last box, so that a second kernel, a misuse, still finds the operator busy
-///   after_done(block, wait)                         the multipliers afterwards; the block may leave the call before this ends. With words they
-///                                                   add up here: vectors of the next call are in the other half of the inbox
+///   run_multiplier(block, multiplier, turns, wait)  a multiplier, a warpgroup, until the block may leave the call.
+///                                                   With boxes it also adds up chunks after its last box, so that a
+///                                                   second kernel, a misuse, still finds the operator busy
+///   after_done(block, wait)                         the multipliers afterwards; the block may leave the call before
+///                                                   this ends. With words they add up here: vectors of the next call
+///                                                   are in the other half of the inbox
 template <class Roles>
 FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Block = typename Roles::Block;

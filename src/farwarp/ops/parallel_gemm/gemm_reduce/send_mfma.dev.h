@@ -24,7 +24,8 @@ struct Operands {
   FARWARP_DEVICE void need(const Work&, int) const {}
 };
 
-/// [block] Stores the tile at (row, column) of the whole sum into its owners' inboxes and signals them. `dropped`: only signals.
+/// [block] Stores the tile at (row, column) of the whole sum into its owners' inboxes and signals them. `dropped`: only
+/// signals.
 template <class Tile>
 FARWARP_DEVICE void send_tile(Call& call, const Args& args, Permissions& permissions, int row, int column, bool dropped,
                               const float (&sums)[Tile::kSums]) {

@@ -1,10 +1,13 @@
-// The store warp: one for each multiplier. It sends the boxes that its multiplier fills to their owners, and signals the owners.
+// The store warp: one for each multiplier. It sends the boxes that its multiplier fills to their owners, and signals
+// the owners.
 //
 //   multiplier  wait empty[b] -> write box b, proxy fence -> arrive full[b] -> goes on multiplying
 //   store warp  if K is split: wait full[b], read the mark; a work without a tile: arrive empty[b], next work
 //               wait for the owners' ready cells
-//               for each box: wait full[b] -> tensor store, commit; several owners: the lanes load the box and store its rows
-//               boxes that have been read: arrive empty[b], after the band's last box; with 256 columns boxes 0 and 1 before boxes 2 and 3
+//               for each box: wait full[b] -> tensor store, commit; several owners: the lanes load the box and store
+//                 its rows
+//               boxes that have been read: arrive empty[b], after the band's last box; with 256 columns boxes 0 and 1
+//                 before boxes 2 and 3
 //               all boxes of the band have arrived: release fence, flags
 #pragma once
 
@@ -16,13 +19,14 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// [warp] Sends boxes to owners. If all rows of a box have one owner, lane 0 starts a tensor copy. Otherwise the lanes store the rows, because
-/// a tensor copy cannot begin in the middle of a swizzled box.
+/// [warp] Sends boxes to owners. If all rows of a box have one owner, lane 0 starts a tensor copy. Otherwise the lanes
+/// store the rows, because a tensor copy cannot begin in the middle of a swizzled box.
 class Sender {
  public:
   FARWARP_DEVICE Sender(Call& call, const Args& args) : call_(call), args_(args) {}
 
-  /// Begins the band at (row, column) of the whole sum, which may be outside: waits until its owners permit to write their memory.
+  /// Begins the band at (row, column) of the whole sum, which may be outside: waits until its owners permit to write
+  /// their memory.
   /// `dropped`: the band is flagged, but not sent.
   FARWARP_DEVICE void open(int row, int column, bool dropped) {
     const bool inside = row < args_.m && column < args_.n;
@@ -99,8 +103,8 @@ class BoxConsumer {
   FARWARP_DEVICE bool starts_tile() const { return load(boxes_.mark(next_.stage)) != 0; }
   FARWARP_DEVICE void advance() { next_.advance(); }
 
-  /// Gives back the oldest `count` boxes, each as soon as its copy has read it, or at once if it was not sent. `pending`: how many copies are
-  /// newer than the last of them.
+  /// Gives back the oldest `count` boxes, each as soon as its copy has read it, or at once if it was not sent.
+  /// `pending`: how many copies are newer than the last of them.
   template <int count, int pending = 0>
   FARWARP_DEVICE void give_back_after_copies() {
     warp_sync();  // after the lanes' reads of the box, if they stored its rows; Sender::signal() releases these stores

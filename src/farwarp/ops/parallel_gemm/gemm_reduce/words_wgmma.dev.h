@@ -11,11 +11,12 @@ namespace farwarp::FARWARP_TARGET::gemm_reduce {
 // ---- by store warps -------------------------------------------------------------------------------------------------
 //
 //   multiplier  wait empty[b] -> write box b -> arrive full[b] -> goes on multiplying
-//   store warp  wait full[b] -> 8 times: load 2 x 16 bytes a lane, store them to the owners as words, which are their own flags
+//   store warp  wait full[b] -> 8 times: load 2 x 16 bytes a lane, store them to the owners as words, which are their
+//                 own flags
 //               arrive empty[b] after the last loads, before the last stores
 
-/// [warp] Sends a box: 64 x 64 of the whole sum from (row, column), without what is outside. Calls `on_read()` when the box has been read,
-/// which is before the last stores: on a busy link stores may wait for long.
+/// [warp] Sends a box: 64 x 64 of the whole sum from (row, column), without what is outside. Calls `on_read()` when the
+/// box has been read, which is before the last stores: on a busy link stores may wait for long.
 template <class OnRead>
 FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, int column, Shared<std::byte> box,
                                const OnRead& on_read) {
@@ -25,8 +26,8 @@ FARWARP_DEVICE void send_words(const Args& args, std::uint32_t epoch, int row, i
   const int vector = column / WordInbox::kElements + in_row;
   const int rows = vector < args.word_inbox.vectors ? args.x_rows - row : 0;  // how many rows of the box are inside
   const std::int64_t place = args.word_inbox.place(epoch, args.view.rank, 0, vector);
-  // A box that has the first row of the rank after this one is sent from that row on, rounded down to kRowsAtOnce, so that ranks do not all begin
-  // with one owner. Where another box begins does not matter.
+  // A box that has the first row of the rank after this one is sent from that row on, rounded down to kRowsAtOnce, so
+  // that ranks do not all begin with one owner. Where another box begins does not matter.
   const int first = (args.view.rank + 1) % args.view.size * args.bands.owned;
 #pragma unroll 1
   for (int sent = 0; sent < 64; sent += kRowsAtOnce) {
@@ -92,8 +93,9 @@ using farwarp::tile::TileIndex;
 using farwarp::tile::Turns;
 using farwarp::tile::Work;
 
-/// Roles (run_block()) for tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)` sends eight sums of a
-/// row of the whole sum: RowsToOwners, or gemm-ar's. Store warps and the reduce warp send and add up nothing.
+/// Roles (run_block()) for tiles of 128 rows of w by `columns` rows of x. `Route::send(call, args, row, vector, eight)`
+/// sends eight sums of a row of the whole sum: RowsToOwners, or gemm-ar's. Store warps and the reduce warp send and add
+/// up nothing.
 template <class T, int columns, class Route>
 struct SwapAbByWords {
   using Block = SendingBlock<T, columns>;
@@ -132,8 +134,8 @@ struct SwapAbByWords {
   }
 
  protected:
-  /// The share of a multiplier's thread. A warp takes runs of consecutive vectors, one a lane. Consecutive runs go to warps of different blocks, so
-  /// that few vectors are spread over many blocks.
+  /// The share of a multiplier's thread. A warp takes runs of consecutive vectors, one a lane. Consecutive runs go to
+  /// warps of different blocks, so that few vectors are spread over many blocks.
   FARWARP_DEVICE static VectorShare share() {
     const int warp = (warp_index() - 4) * num_blocks() + block_index(), warps = 4 * Tile::kMultipliers * num_blocks();
     return {warp * Target::kWarpSize + lane_index(), warps * Target::kWarpSize};
@@ -146,8 +148,8 @@ struct SwapAbByWords {
     return tile.row == column / Tile::kRows && tile.column == row / Tile::kColumns;
   }
 
-  /// [warpgroup] Sends a box that begins at (row, column) of the whole sum. It begins with the rows of the rank after this one, so that ranks do
-  /// not all begin with one owner.
+  /// [warpgroup] Sends a box that begins at (row, column) of the whole sum. It begins with the rows of the rank after
+  /// this one, so that ranks do not all begin with one owner.
   FARWARP_DEVICE void send_box_words(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowVectors = 64 / WordInbox::kElements;
     const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);

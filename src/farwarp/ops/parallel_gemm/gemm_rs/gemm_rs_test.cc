@@ -23,8 +23,8 @@ constexpr int kN = 72, kK = 8 * kRanks;
 constexpr int kFewRows = 30;   ///< on Hopper: swap_ab, multipliers send words
 constexpr int kManyRows = 90;  ///< on Hopper: store warps send words
 
-/// A rank's term of a column: a large number, its negative, and a small number. Added in the order of the ranks, only the small number is left;
-/// in another order it is lost.
+/// A rank's term of a column: a large number, its negative, and a small number. Added in the order of the ranks, only
+/// the small number is left; in another order it is lost.
 Bf16 partial(int rank, int column) {
   const float mantissa = 1.0f + static_cast<float>(column) / 128.0f;
   const float values[kRanks] = {0x1p20f * mantissa, -0x1p20f * mantissa, 0x1p-10f * mantissa};
@@ -109,8 +109,8 @@ TEST_P(GemmReduceScatterApi, SumsInTheOrderOfTheRanksToTheBit) {
   }
 }
 
-// Memory of all ones means that no word has arrived. Sums that are NaNs of all ones must arrive all the same, as NaNs. Then other sums are sent to
-// the same places.
+// Memory of all ones means that no word has arrived. Sums that are NaNs of all ones must arrive all the same, as NaNs.
+// Then other sums are sent to the same places.
 TEST_P(GemmReduceScatterApi, SumsOfAllOnesComeAsWords) {
   for (const int m : {kFewRows, kManyRows}) {
     on_ranks_of(
@@ -180,7 +180,8 @@ TEST_P(GemmReduceScatterApi, ADroppedTileIsMissing) {
   on_ranks_of(drop, kManyRows, options(), true);
 }
 
-// A dropped tile of words ends the call at its deadline, because no flag replaces the words. The next call is right after recover().
+// A dropped tile of words ends the call at its deadline, because no flag replaces the words. The next call is right
+// after recover().
 TEST_P(GemmReduceScatterApi, ADroppedTileOfWordsEndsTheCall) {
   WorldOptions asked = options();
   asked.deadline = std::chrono::milliseconds(300);

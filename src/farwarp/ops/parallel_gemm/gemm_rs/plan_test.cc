@@ -104,8 +104,8 @@ TEST(GemmReduceScatterChunks, CoverEveryOwner) {
   }
 }
 
-// On Hopper with straight tiles a source computes groups of about 16 rows of tiles (a multiple of the ranks), owners in turn. So with 8 ranks an
-// owner gets two of its rows of tiles, column by column, and then the next two.
+// On Hopper with straight tiles a source computes groups of about 16 rows of tiles (a multiple of the ranks), owners in
+// turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then the next two.
 void expect_chunks_follow_tiles(int ranks, int source, int owner) {
   const auto plan = plan_gemm_reduce_scatter({.m = 512 * ranks, .n = 4096, .k = 4096 * ranks}, kH200, ranks);
   ASSERT_TRUE(plan.ok()) << plan.status().message();

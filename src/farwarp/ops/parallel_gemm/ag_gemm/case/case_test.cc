@@ -69,7 +69,8 @@ TEST_P(AgGemmCases, GraphsAndRepetitions) {
 
 TEST_P(AgGemmCases, OneRank) { expect_pass("m=130,n=40,k=72", 1); }
 
-// Few rows, shards of parts of tiles and of whole tiles, pieces along K, splits, graphs, one rank: every order of pieces.
+// Few rows, shards of parts of tiles and of whole tiles, pieces along K, splits, graphs, one rank: every order of
+// pieces.
 TEST_P(AgGemmCases, ReturnsX) {
   expect_pass("return_x=1,m=8,n=64,k=24", 8);
   expect_pass("return_x=1,m=40,n=200,k=72,dtype=fp16,has_bias=1", 5);

@@ -1,4 +1,5 @@
-// gemm-rs through the harness: every kernel, all positions of an owner's rows in tiles, and faults that a check must notice.
+// gemm-rs through the harness: every kernel, all positions of an owner's rows in tiles, and faults that a check must
+// notice.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/case_test_fixture.h"
