@@ -56,7 +56,7 @@ target_sources(farwarp_archive
     src/farwarp/fleet/layout.h
     src/farwarp/models/qwen3/config.h
     src/farwarp/models/qwen3/plan.h
-    src/farwarp/models/qwen3/prefill_plan.h
+    src/farwarp/models/qwen3/prefill/plan.h
     src/farwarp/models/qwen3/qwen3.h)
 target_link_libraries(farwarp_archive PUBLIC Threads::Threads ${CMAKE_DL_LIBS} Boost::context ${farwarp_fmt} ZLIB::ZLIB)
 target_compile_features(farwarp_archive PUBLIC cxx_std_20)

@@ -8,8 +8,8 @@
 
 #include "farwarp/harness/params.h"
 #include "farwarp/machine/kept_file.h"
-#include "farwarp/models/qwen3/args.h"
-#include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/decode/args.h"
+#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/qwen3/limits.h"
 #include "farwarp/world/host/world.h"
 #include "farwarp/world/view.h"

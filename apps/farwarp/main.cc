@@ -10,7 +10,7 @@
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
-#include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/limits.h"
 #include "farwarp/world/view.h"
 #include "launch.h"

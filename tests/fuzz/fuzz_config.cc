@@ -1,5 +1,5 @@
 // config.json and generation_config.json, one after the other with a zero byte between them.
-#include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/weights/files.h"
 #include "folder.h"
 
 using namespace farwarp;

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "farwarp/c/operator.h"
-#include "farwarp/models/qwen3/args.h"
-#include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/decode/args.h"
+#include "farwarp/models/qwen3/weights/files.h"
 
 namespace farwarp::c {
 namespace {

@@ -244,20 +244,20 @@ Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t pack
       const Share tiles = share_of(step.matrix.tiles, workers, worker);
       const bool has_tiles = step.matrix.tiles > 0;
       const int reader = step.writes.empty() ? -1 : unrolled.reader_after(number, step.writes[0]);
-      lists.tasks.push_back({.kind = step.kind,
-                             .layer = step.layer,
-                             .first = has_tiles ? tiles.first : worker,
-                             .count = has_tiles ? tiles.count : (step.units - worker + workers - 1) / workers,
-                             .matrix = step.matrix,
-                             .weights = step.weights,
-                             .in = step.reads.empty() ? 0 : offset_of(step.reads[0].buffer),
-                             .out = step.writes.empty() ? 0 : offset_of(step.writes[0]),
-                             .norm = step.norm,
-                             .rank_sums = step.rank_sums < 0 ? -1 : offset_of(step.rank_sums),
-                             .norm_rows = step.norm_rows,
-                             .epilogue = step.epilogue,
-                             .out_later = static_cast<std::int16_t>(
-                                 reader < 0 ? 0 : unrolled.tag(reader) - unrolled.tag(number))});
+      lists.tasks.push_back(
+          {.kind = step.kind,
+           .layer = step.layer,
+           .first = has_tiles ? tiles.first : worker,
+           .count = has_tiles ? tiles.count : (step.units - worker + workers - 1) / workers,
+           .matrix = step.matrix,
+           .weights = step.weights,
+           .in = step.reads.empty() ? 0 : offset_of(step.reads[0].buffer),
+           .out = step.writes.empty() ? 0 : offset_of(step.writes[0]),
+           .norm = step.norm,
+           .rank_sums = step.rank_sums < 0 ? -1 : offset_of(step.rank_sums),
+           .norm_rows = step.norm_rows,
+           .epilogue = step.epilogue,
+           .out_later = static_cast<std::int16_t>(reader < 0 ? 0 : unrolled.tag(reader) - unrolled.tag(number))});
     }
   }
   return lists;

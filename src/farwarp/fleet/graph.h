@@ -39,9 +39,9 @@ struct Step {
   MatrixShape matrix{};      ///< its tiles are shared; no tiles: see `units`. Without stages there are no weights
   std::int64_t weights = 0;  ///< of the matrix
   Epilogue epilogue = Epilogue::kNone;
-  std::int64_t norm = 0;  ///< see Task
-  int norm_rows = 0;      ///< see Task
-  int units = 0;          ///< of a step without tiles: what is shared
+  std::int64_t norm = 0;    ///< see Task
+  int norm_rows = 0;        ///< see Task
+  int units = 0;            ///< of a step without tiles: what is shared
   std::vector<Read> reads;  ///< the first is Task::in
   std::vector<int> writes;  ///< the first is Task::out
   int rank_sums = -1;       ///< the buffer of all ranks' partial sums; -1: sums are whole
@@ -51,7 +51,7 @@ struct Graph {
   std::vector<Buffer> buffers;
   std::vector<Step>
       steps;  ///< in the order in which each worker does its tasks; after the last follows the first, of the next token
-  std::vector<int> first_inputs;  ///< buffers that the token before has written
+  std::vector<int> first_inputs;                   ///< buffers that the token before has written
   std::int64_t packet_bytes = 0, plain_bytes = 0;  ///< of all buffers
 
   /// Gives it a place. Returns its number.

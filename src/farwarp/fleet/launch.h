@@ -12,15 +12,15 @@ namespace farwarp::fleet {
 
 struct Launch {
   WorldView view;
-  std::uint32_t slot;     ///< of the operator in its World
-  std::int32_t workers;   ///< of all launches but that of the last step alone, which has one
-  const Task* tasks;      ///< of all workers
-  const std::int32_t* lists;  ///< [workers + 1]: where a worker's tasks begin
+  std::uint32_t slot;                 ///< of the operator in its World
+  std::int32_t workers;               ///< of all launches but that of the last step alone, which has one
+  const Task* tasks;                  ///< of all workers
+  const std::int32_t* lists;          ///< [workers + 1]: where a worker's tasks begin
   std::int32_t first_task, end_task;  ///< of each worker's list: all of them for whole tokens, or one step of one token
   std::int32_t tokens;
   std::int32_t tags_of_token;  ///< Graph::tags_of_token()
-  std::int32_t ends_token;     ///< 1: end_task is a token's last, so the first worker stores the tag and the model's state
-  std::uint32_t* next_tag;     ///< the tag of the next token's first layer
+  std::int32_t ends_token;  ///< 1: end_task is a token's last, so the first worker stores the tag and the model's state
+  std::uint32_t* next_tag;  ///< the tag of the next token's first layer
   const std::byte* weights;
   std::byte* plain;         ///< memory of plain buffers; null where there are none
   std::uint64_t* residual;  ///< fours [rows / 4][columns] of the hidden vector; each tile is its worker's alone

@@ -243,7 +243,9 @@ struct ProjectShared {
   static constexpr int kPartials = partial_sums(columns, bulk_copy);
   static constexpr int kPortionTiles = streams(columns) ? portion_tiles(bulk_copy) : 1;
   /// [tiles of a portion][columns][16] fp32
-  static constexpr int partials(int buffer, int number) { return (buffer * kPartials + number) * kPortionTiles * kTile; }
+  static constexpr int partials(int buffer, int number) {
+    return (buffer * kPartials + number) * kPortionTiles * kTile;
+  }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
   }                                                                          ///< the same, of earlier passes
@@ -277,15 +279,18 @@ enum class Epilogue : std::int16_t {
 struct alignas(16) Task {
   std::int32_t kind;   ///< the model's number of the step's operation
   std::int32_t layer;  ///< tells the tag of what the task reads
-  std::int32_t first, count;  ///< tiles, one after the other; of a step without tiles its units, each as many after the one before as there are workers
-  MatrixShape matrix;         ///< of which these tiles are
-  std::int64_t weights;       ///< the matrix, in bytes from the weights' begin
-  std::int64_t in, out;       ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
-  std::int64_t norm;          ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
-  std::int64_t rank_sums;     ///< packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
-  std::int32_t norm_rows;     ///< rows of `in`, if its RMSNorm is multiplied; else 0
+  std::int32_t first,
+      count;  ///< tiles, one after the other; of a step without tiles its units, each as many after the one before as there are workers
+  MatrixShape matrix;    ///< of which these tiles are
+  std::int64_t weights;  ///< the matrix, in bytes from the weights' begin
+  std::int64_t in, out;  ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
+  std::int64_t norm;     ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
+  std::int64_t
+      rank_sums;  ///< packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
+  std::int32_t norm_rows;  ///< rows of `in`, if its RMSNorm is multiplied; else 0
   Epilogue epilogue;
-  std::int16_t out_later;  ///< how many tags after that of `layer` the tag of `out` is: its readers may be of a later layer
+  std::int16_t
+      out_later;  ///< how many tags after that of `layer` the tag of `out` is: its readers may be of a later layer
 };
 static_assert(sizeof(Task) == 80);
 

@@ -9,7 +9,7 @@ template <int columns>
 class MfmaMultiplier {
  public:
   static constexpr int kPortions = kGroupTiles;  ///< a tile each
-  static constexpr int kBlockColumns = 16;    ///< of a product
+  static constexpr int kBlockColumns = 16;       ///< of a product
   struct PortionSums {
     Sums of[columns / kBlockColumns];
   };
@@ -18,8 +18,7 @@ class MfmaMultiplier {
       : memory_(memory), weights_(weights) {}
 
   /// [the warps that compute] Of a norm's input, inverse roots are stored here, where no sums take registers.
-  FARWARP_DEVICE void begin_task(const Worker<columns>& worker, const Task& task,
-                                 const InputNorm& norm) const {
+  FARWARP_DEVICE void begin_task(const Worker<columns>& worker, const Task& task, const InputNorm& norm) const {
     if (norm.exists) store_inverse_roots(worker, task, norm);
   }
   /// [the warps that compute] Group `number` of a task: the whole vector. `sums` are zeros before.
@@ -30,7 +29,7 @@ class MfmaMultiplier {
     for (int pass = 0; pass < passes; ++pass) {
       warp_sync();  // the pass before has been multiplied
       PassVector<columns>(memory_).fetch(call, worker, group.in, pass * group.matrix.pass_stages(),
-                                        group.matrix.stages_of(pass), site);
+                                         group.matrix.stages_of(pass), site);
 #pragma unroll
       for (int tile = 0; tile < kPortions; ++tile) {
         if (tile < group.count) multiply_pass(group, pass, number * kPortions + tile, sums[tile]);
@@ -66,8 +65,7 @@ class MfmaMultiplier {
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
         const int tile = begin + (i * kWarps + warp_index()) * kAtOnce + lane_index() / kPairs;
-        if (tile < tiles)
-          data[i] = load(worker.buffers.plain_at(task.in) + squares_at(columns, norm.rows, tile, pair));
+        if (tile < tiles) data[i] = load(worker.buffers.plain_at(task.in) + squares_at(columns, norm.rows, tile, pair));
       }
 #pragma unroll
       for (const std::uint64_t bits : data) {

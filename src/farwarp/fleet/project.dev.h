@@ -143,7 +143,8 @@ class TileFinisher {
                                  std::uint32_t site) {
     inverse_ = 1;
     if (!norm.exists) return;
-    inverse_ = inverse_root(read_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site), norm.rows, norm.epsilon);
+    inverse_ = inverse_root(read_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site), norm.rows,
+                            norm.epsilon);
   }
   /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.
   template <class Epilogue>

@@ -13,8 +13,7 @@ Result<Runtime> Runtime::create(World& world, std::uint32_t slot, RuntimePlan pl
   runtime.plan_ = std::move(plan);
   const RuntimePlan& own = runtime.plan_;
   const Graph of_gang = own.gang ? own.graph.with_plain_buffers() : Graph{};
-  const std::int64_t task_bytes =
-      std::int64_t{own.workers} * runtime.steps() * static_cast<std::int64_t>(sizeof(Task));
+  const std::int64_t task_bytes = std::int64_t{own.workers} * runtime.steps() * static_cast<std::int64_t>(sizeof(Task));
   const std::pair<DeviceMemory*, std::int64_t> wanted[] = {
       {&runtime.tasks_, task_bytes},
       {&runtime.lists_, (own.workers + 1) * 4},
@@ -51,8 +50,7 @@ Status Runtime::reset(Stream stream) const {
   Status status = world_->device().copy_in(tag_.get(), &first_tag, sizeof first_tag, stream);
   // Of plain buffers, what no task writes is read: columns without a sequence.
   for (const DeviceMemory* zeros : {&plain_, &phase_cells_, &gang_cells_}) {
-    if (status.ok() && zeros->bytes() > 0)
-      status = world_->device().fill(zeros->get(), 0, zeros->bytes(), stream);
+    if (status.ok() && zeros->bytes() > 0) status = world_->device().fill(zeros->get(), 0, zeros->bytes(), stream);
   }
   return status;
 }

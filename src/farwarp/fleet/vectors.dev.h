@@ -71,7 +71,7 @@ class PassVector {
 
   /// [warp] Fetches the warp's part of a pass, `stages` stages from `first` on; packets as they arrive.
   FARWARP_DEVICE void fetch(Call& call, const Worker<columns>& worker, std::int64_t vector, int first, int stages,
-                           std::uint32_t site) {
+                            std::uint32_t site) {
     const int count = stages * kOfStage - lane_index();  // of the lane: every warp-size-th
     const int loads = count > 0 ? (count + Target::kWarpSize - 1) / Target::kWarpSize : 0;
     if (worker.buffers.plain) {

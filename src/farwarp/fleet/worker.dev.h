@@ -30,7 +30,9 @@ struct EitherBuffers {
   bool plain;
   std::byte* memory;
 
-  FARWARP_DEVICE Global<std::uint64_t> plain_at(std::int64_t buffer) const { return PlainBuffers{memory}.plain_at(buffer); }
+  FARWARP_DEVICE Global<std::uint64_t> plain_at(std::int64_t buffer) const {
+    return PlainBuffers{memory}.plain_at(buffer);
+  }
 };
 template <int columns>
 using Buffers = std::conditional_t<streams(columns), PlainBuffers,

@@ -13,13 +13,14 @@ struct WorkerShared {
   using Project = ProjectShared<columns, bulk_copy>;
   static constexpr int kProject = ring_bytes(columns, bulk_copy);
   static constexpr int kBetween = kProject + Project::vector(0);
-  static constexpr int kModel =
-      kProject + aligned(bulk_copy || Project::kBytes > Project::vector(0) + between_bytes ? Project::kBytes
-                                                                                           : Project::vector(0) + between_bytes,
-                         16);
+  static constexpr int kModel = kProject + aligned(bulk_copy || Project::kBytes > Project::vector(0) + between_bytes
+                                                       ? Project::kBytes
+                                                       : Project::vector(0) + between_bytes,
+                                                   16);
   static constexpr int kStop = kModel + model_bytes;  ///< a word: not 0 if this launch ends with this token
   static constexpr int kDecided = kStop + 8;          ///< an mbarrier: tokens that are done
-  static constexpr int kTasks = aligned(kDecided + 8, 16);  ///< tasks that the loading thread hands over; without one, what gang knows
+  static constexpr int kTasks =
+      aligned(kDecided + 8, 16);  ///< tasks that the loading thread hands over; without one, what gang knows
   static constexpr int kBytes = kTasks + (bulk_copy ? kTaskRingBytes : kGangPlaceBytes);
 
   static_assert(model_bytes % 16 == 0);

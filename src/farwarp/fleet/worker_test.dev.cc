@@ -64,7 +64,8 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
     multiplier.multiply(call, worker, args.task, 0, 0, sums);
     sync_warps();
     if (thread_index() < kColumns)
-      store(Global<float>(args.inverses) + thread_index(), inverse_root_of_column<kColumns>(memory, norm, thread_index()));
+      store(Global<float>(args.inverses) + thread_index(),
+            inverse_root_of_column<kColumns>(memory, norm, thread_index()));
   } else if (thread_index() == kWorkerThreads) {
     VectorLoader<kColumns> loader(args.view, memory, worker.buffers);
     loader.load(args.task, true);

@@ -4,7 +4,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/fleet/layout.h"
-#include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/decode/args.h"
 
 namespace farwarp {
 namespace {

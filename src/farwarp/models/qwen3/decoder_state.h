@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "farwarp/fleet/runtime.h"
-#include "farwarp/models/qwen3/args.h"
-#include "farwarp/models/qwen3/prefill.h"
+#include "farwarp/models/qwen3/decode/args.h"
+#include "farwarp/models/qwen3/prefill/prefill.h"
 #include "farwarp/models/qwen3/qwen3.h"
 #include "farwarp/runtime/device_memory.h"
 #include "farwarp/world/host/opened_operator.h"

@@ -1,5 +1,5 @@
 // A model from files: the same bits as the same weights from a seed, and what is refused.
-#include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/weights/files.h"
 
 #include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/models/qwen3/model_folder_test.h"

@@ -13,7 +13,7 @@
 
 #include "farwarp/base/half.h"
 #include "farwarp/models/qwen3/case/oracle.h"
-#include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/qwen3/qwen3.h"
 #include "farwarp/models/safetensors.h"
 

@@ -7,7 +7,7 @@
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/models/qwen3/limits.h"
-#include "farwarp/models/qwen3/shared_layout.h"
+#include "farwarp/models/qwen3/decode/shared_layout.h"
 
 namespace farwarp {
 namespace {
@@ -186,8 +186,7 @@ class Builder {
     sums_of_down_ = rank_sums("sums of down");
     // Without a merge whoever attends to a head has all of its keys.
     if (merges())
-      partials_ =
-          vector("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
+      partials_ = vector("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
     const int choice = graph_.add_buffer("choice", Storage::kCopies);
     plan_.norms = take(0);
     plan_.norm_pitch = (2 * config_.hidden + 2 * dim) * 2;

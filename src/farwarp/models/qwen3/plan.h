@@ -6,7 +6,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/fleet/graph.h"
 #include "farwarp/models/qwen3/config.h"
-#include "farwarp/models/qwen3/prefill_plan.h"
+#include "farwarp/models/qwen3/prefill/plan.h"
 
 namespace farwarp {
 

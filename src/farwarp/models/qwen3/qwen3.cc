@@ -12,9 +12,9 @@
 #include "farwarp/base/arguments.h"
 #include "farwarp/base/overlap.h"
 #include "farwarp/models/qwen3/decoder_state.h"
-#include "farwarp/models/qwen3/files.h"
+#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/qwen3/limits.h"
-#include "farwarp/models/qwen3/packing.h"
+#include "farwarp/models/qwen3/weights/packing.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/world/host/collectives.h"
 
@@ -258,8 +258,7 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   args.sampled = call.sampled;
   args.sampled_pitch = call.tokens;
   args.logits = call.logits;
-  const std::size_t kernel =
-      call.dispatcher == FleetDispatcher::kGang ? State::kernel_names(plan).size() - 1 : 0;
+  const std::size_t kernel = call.dispatcher == FleetDispatcher::kGang ? State::kernel_names(plan).size() - 1 : 0;
   status = state.runtime.run(
       call.dispatcher, state.opened.kernel(kernel), args, call.tokens,
       [&](qwen3::Args& next) {

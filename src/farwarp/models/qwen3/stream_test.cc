@@ -7,7 +7,7 @@
 #include <initializer_list>
 
 #include "farwarp/harness/device_buffer_test_values.h"
-#include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/qwen3.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
-#include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/case/run.h"
 #include "farwarp/models/qwen3/limits.h"
 

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "farwarp/models/qwen3/case/draw_oracle.h"
-#include "farwarp/models/qwen3/philox.h"
+#include "farwarp/models/qwen3/decode/philox.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/runtime/device_memory.h"
 

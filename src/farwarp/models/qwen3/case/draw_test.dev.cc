@@ -1,7 +1,7 @@
 // The kernel of draw_test.cc.
 #include "farwarp/models/qwen3/case/draw_test.h"
 
-#include "farwarp/models/qwen3/top_list.dev.h"
+#include "farwarp/models/qwen3/decode/top_list.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 

@@ -1,7 +1,7 @@
 // What draw_test.dev.cc and draw_test.cc share.
 #pragma once
 
-#include "farwarp/models/qwen3/args.h"
+#include "farwarp/models/qwen3/decode/args.h"
 
 namespace farwarp::qwen3 {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "farwarp/models/qwen3/config.h"
-#include "farwarp/models/qwen3/weights.h"
+#include "farwarp/models/qwen3/weights/tensors.h"
 
 namespace farwarp::qwen3 {
 
