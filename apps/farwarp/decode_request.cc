@@ -22,8 +22,8 @@ using Prompt = std::vector<std::int32_t>;
 
 constexpr std::string_view kRandom = "random:";
 constexpr FleetDispatcher kDispatchers[] = {FleetDispatcher::kStatic, FleetDispatcher::kGraph, FleetDispatcher::kGang};
-constexpr int kMostChunk = 2048;                // that a prefill is given by default
-constexpr std::size_t kMostDecodedPrompt = 64;  // longer ones are prefilled by default
+constexpr int kMaxChunk = 2048;                // that a prefill is given by default
+constexpr std::size_t kMaxDecodedPrompt = 64;  // longer ones are prefilled by default
 
 /// For messages, which are cut off when they are long.
 std::string shown(const std::string& text) {
@@ -81,16 +81,16 @@ Result<std::vector<Prompt>> read_prompts(const std::string& text, int vocabulary
     if (!ids.ok()) return ids.status();
     if (!ids->empty()) prompts.push_back(std::move(*ids));
   }
-  if (prompts.empty() || prompts.size() > fleet::kMostColumns)
+  if (prompts.empty() || prompts.size() > fleet::kMaxColumns)
     return invalid_argument(fmt::format("{}the file has {} sequences; allowed is 1 to {}, one on each line", option,
-                                        prompts.size(), fleet::kMostColumns));
+                                        prompts.size(), fleet::kMaxColumns));
   return prompts;
 }
 
 /// --batch repeats a single prompt.
 Status apply_batch(const std::string& text, std::vector<Prompt>& prompts) {
   int batch = static_cast<int>(prompts.size());
-  if (Status status = read_integer("--batch", text, 1, fleet::kMostColumns, batch); !status.ok()) return status;
+  if (Status status = read_integer("--batch", text, 1, fleet::kMaxColumns, batch); !status.ok()) return status;
   if (prompts.size() > 1 && batch != static_cast<int>(prompts.size()))
     return invalid_argument(
         fmt::format("--batch is '{}': allowed with {} prompts is {}", batch, prompts.size(), prompts.size()));
@@ -113,7 +113,7 @@ Status read_ranks(const std::string& text, DecodeRequest& request) {
 }
 
 Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request) {
-  using qwen3::kLeastTemperature, qwen3::kMostTemperature;
+  using qwen3::kLeastTemperature, qwen3::kMaxTemperature;
   Qwen3Sampling& sampling = request.sampling;
   double temperature = 0, top_p = 1;
   const auto read = [](const char* option, const std::string& text, double low, double high, double& value) -> Status {
@@ -122,23 +122,23 @@ Status read_sampling(const DecodeCommandOptions& options, DecodeRequest& request
     if (parsed.ok()) value = *parsed;
     return parsed.status();
   };
-  if (Status status = read("--temperature", options.temperature, 0, kMostTemperature, temperature); !status.ok())
+  if (Status status = read("--temperature", options.temperature, 0, kMaxTemperature, temperature); !status.ok())
     return status;
   if (temperature != 0 && static_cast<float>(temperature) < kLeastTemperature)
     return invalid_argument(fmt::format("--temperature is '{}': allowed is 0 (greedy), or {}..{}", temperature,
-                                        kLeastTemperature, kMostTemperature));
+                                        kLeastTemperature, kMaxTemperature));
   const std::pair<const char*, const std::string*> others[] = {
       {"--top-k", &options.top_k}, {"--top-p", &options.top_p}, {"--sampling-seed", &options.sampling_seed}};
   for (const auto& [option, text] : others) {
     if (temperature == 0 && !text->empty())
       return invalid_argument(fmt::format("{} is '{}': allowed with --temperature {}..{}", option, shown(*text),
-                                          kLeastTemperature, kMostTemperature));
+                                          kLeastTemperature, kMaxTemperature));
   }
   if (temperature == 0) return {};
   if (options.top_k.empty())
     return invalid_argument(
-        fmt::format("--temperature is '{}': allowed with --top-k 1..{}, or 0", temperature, qwen3::kMostTopK));
-  Status status = read_integer("--top-k", options.top_k, 1, qwen3::kMostTopK, sampling.top_k);
+        fmt::format("--temperature is '{}': allowed with --top-k 1..{}, or 0", temperature, qwen3::kMaxTopK));
+  Status status = read_integer("--top-k", options.top_k, 1, qwen3::kMaxTopK, sampling.top_k);
   if (status.ok()) status = read("--top-p", options.top_p, 0, 1, top_p);
   if (status.ok() && top_p == 0)
     status = invalid_argument("--top-p is '0': allowed is a number that is more than 0, up to 1");
@@ -176,10 +176,10 @@ Status read_generation(const DecodeCommandOptions& options, DecodeRequest& reque
   auto given =
       read_ids(fmt::format("--end-token is '{}': ", shown(options.end_token)), options.end_token, config.vocabulary);
   if (!given.ok()) return given.status();
-  if (given->empty() || given->size() > qwen3::kMostEndTokens)
+  if (given->empty() || given->size() > qwen3::kMaxEndTokens)
     return invalid_argument(
         fmt::format("--end-token is '{}': allowed is none, or 1 to {} tokens with commas between them",
-                    shown(options.end_token), qwen3::kMostEndTokens));
+                    shown(options.end_token), qwen3::kMaxEndTokens));
   request.end_tokens = std::move(*given);
   return {};
 }
@@ -189,24 +189,24 @@ Status read_positions(const std::string& text, DecodeRequest& request) {
   request.limits.positions = 0;
   for (std::size_t i = 0; i < request.prompts.size(); ++i)
     request.limits.positions = std::max(request.limits.positions, request.positions_of(i));
-  if (Status status = read_integer("--positions", text, 1, qwen3::kMostPositions, request.limits.positions);
+  if (Status status = read_integer("--positions", text, 1, qwen3::kMaxPositions, request.limits.positions);
       !status.ok())
     return status;
   for (std::size_t i = 0; i < request.prompts.size(); ++i) {
     const int positions = request.positions_of(i);
-    if (positions > request.limits.positions || positions > qwen3::kMostPositions)
+    if (positions > request.limits.positions || positions > qwen3::kMaxPositions)
       return invalid_argument(fmt::format(
           "--positions is '{}': prompt {} of {} tokens and --tokens {} need more: allowed is an integer in {}..{}",
-          request.limits.positions, i, request.prompts[i].size(), request.tokens, positions, qwen3::kMostPositions));
+          request.limits.positions, i, request.prompts[i].size(), request.tokens, positions, qwen3::kMaxPositions));
   }
   return {};
 }
 
 /// Chunks of about the same size, so that the last one has few rows without a token.
 int prefill_tokens(std::size_t longest_prompt) {
-  if (longest_prompt <= kMostDecodedPrompt) return 0;
+  if (longest_prompt <= kMaxDecodedPrompt) return 0;
   const int tokens = static_cast<int>(longest_prompt) - 1;
-  const int chunks = (tokens + kMostChunk - 1) / kMostChunk;
+  const int chunks = (tokens + kMaxChunk - 1) / kMaxChunk;
   return (tokens + chunks - 1) / chunks;
 }
 
@@ -218,11 +218,11 @@ Status read_prefill(const DecodeCommandOptions& options, DecodeRequest& request)
     if (options.logits.empty()) tokens = prefill_tokens(longest);
     return {};
   }
-  Status status = read_integer("--prefill", options.prefill, 0, qwen3::kMostPrefillTokens, tokens);
+  Status status = read_integer("--prefill", options.prefill, 0, qwen3::kMaxPrefillTokens, tokens);
   if (!status.ok()) return status;
   if (tokens != 0 && tokens < qwen3::kLeastPrefillTokens)
     return invalid_argument(fmt::format("--prefill is '{}': allowed is 0, or an integer in {}..{}", tokens,
-                                        qwen3::kLeastPrefillTokens, qwen3::kMostPrefillTokens));
+                                        qwen3::kLeastPrefillTokens, qwen3::kMaxPrefillTokens));
   if (tokens != 0 && !options.logits.empty())
     return invalid_argument(
         fmt::format("--prefill is '{}': allowed with --logits is 0, because a prefill has no logits", tokens));
@@ -270,7 +270,7 @@ Result<DecodeRequest> read_decode_request(const DecodeCommandOptions& options) {
   request.dispatcher = *dispatcher;
   request.logits = !options.logits.empty();
   request.tokens = 16;
-  if (Status status = read_integer("--tokens", options.tokens, 0, qwen3::kMostPositions, request.tokens); !status.ok())
+  if (Status status = read_integer("--tokens", options.tokens, 0, qwen3::kMaxPositions, request.tokens); !status.ok())
     return status;
   auto model = find_model(options.model);
   if (!model.ok()) return model.status();

@@ -11,7 +11,7 @@ namespace {
 
 /// Of a Hopper with as many multiprocessors as `workers`.
 Result<Qwen3Plan> plan_of(const GraphCommandOptions& given, const Qwen3Config& config) {
-  const auto batch = harness::parse_integer("--batch", given.batch.empty() ? "1" : given.batch, 1, fleet::kMostColumns);
+  const auto batch = harness::parse_integer("--batch", given.batch.empty() ? "1" : given.batch, 1, fleet::kMaxColumns);
   if (!batch.ok()) return batch.status();
   const auto workers = harness::parse_integer("--workers", given.workers.empty() ? "132" : given.workers, 1, 256);
   if (!workers.ok()) return workers.status();

@@ -20,14 +20,14 @@ using harness::CaseRequest;
 using harness::OperatorInfo;
 using harness::Params;
 
-constexpr std::int64_t kMostSchedules = 1'000'000;
-constexpr std::int64_t kMostCalls = 1'000'000;
+constexpr std::int64_t kMaxSchedules = 1'000'000;
+constexpr std::int64_t kMaxCalls = 1'000'000;
 constexpr int kDefaultRanks = 8;
 constexpr std::int64_t kDefaultSeed = 1;
 constexpr std::int64_t kDefaultCalls = 2;  // operators alternate between two sets of buffers
 constexpr std::int64_t kDefaultDeadlineMs = 10'000;
 constexpr std::int64_t kDefaultSamples = 40;
-constexpr std::int64_t kMostSamples = 1000;
+constexpr std::int64_t kMaxSamples = 1000;
 
 Status read_integer(std::string_view option, const std::string& text, std::int64_t low, std::int64_t high,
                     std::int64_t& value) {
@@ -128,10 +128,10 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
                samples = kDefaultSamples;
   Status status = read_integer("--ranks", options.ranks, 1, kMaxRanks, ranks);
   if (status.ok()) status = read_integer("--seed", options.seed, 0, std::numeric_limits<std::int64_t>::max(), seed);
-  if (status.ok()) status = read_integer("--schedules", options.schedules, 1, kMostSchedules, schedules);
-  if (status.ok()) status = read_integer("--calls", options.calls, 1, kMostCalls, calls);
+  if (status.ok()) status = read_integer("--schedules", options.schedules, 1, kMaxSchedules, schedules);
+  if (status.ok()) status = read_integer("--calls", options.calls, 1, kMaxCalls, calls);
   if (status.ok()) status = read_integer("--deadline-ms", options.deadline_ms, 1, kLongestDeadlineMs, deadline_ms);
-  if (status.ok()) status = read_integer("--samples", options.samples, 1, kMostSamples, samples);
+  if (status.ok()) status = read_integer("--samples", options.samples, 1, kMaxSamples, samples);
   std::optional<int> suite_ranks;
   if (status.ok()) status = select_cases(options, settings, timed, job, suite_ranks);
   if (status.ok()) status = check_params(job);

@@ -114,7 +114,7 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
              "token ids, as 1,2,3, or a file with a sequence of them on each line (1)");
   add_option(decode, "--tokens", options.tokens, "after each prompt; 0: the prompts are decoded alone (16)");
   add_option(decode, "--batch", options.batch,
-             fmt::format("1..{} sequences of the same prompt (as many as there are prompts)", fleet::kMostColumns));
+             fmt::format("1..{} sequences of the same prompt (as many as there are prompts)", fleet::kMaxColumns));
   add_option(decode, "--positions", options.positions, "of a sequence, that there is room for (as many as are needed)");
   add_option(decode, "--end-token", options.end_token,
              "ends a sequence; several with commas between them, or none (those of the model's files)");
@@ -122,7 +122,7 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
       decode, "--prefill", options.prefill,
       fmt::format("tokens of a prompt that are prefilled at a time, {}..{}; 0: prompts are decoded (2048 or fewer if a "
                   "prompt has more than 64 tokens and there is no --logits, else 0)",
-                  qwen3::kLeastPrefillTokens, qwen3::kMostPrefillTokens));
+                  qwen3::kLeastPrefillTokens, qwen3::kMaxPrefillTokens));
   add_option(decode, "--dispatcher", options.dispatcher,
              "static|graph|gang: one kernel, one for each step, or one in which each XCD has a scheduler (static)");
   add_option(decode, "--target", options.target,
@@ -131,9 +131,9 @@ CLI::App* add_decode(CLI::App& app, DecodeCommandOptions& options) {
              "1|2|4|8 devices that decode together (1, or as many as the launched group has processes)");
   add_option(decode, "--temperature", options.temperature,
              fmt::format("0 takes the best token; else {}..{}, and a token of the top-k is drawn (0)",
-                         qwen3::kLeastTemperature, qwen3::kMostTemperature));
+                         qwen3::kLeastTemperature, qwen3::kMaxTemperature));
   add_option(decode, "--top-k", options.top_k,
-             fmt::format("1..{} best tokens that are drawn from; needed with a temperature", qwen3::kMostTopK));
+             fmt::format("1..{} best tokens that are drawn from; needed with a temperature", qwen3::kMaxTopK));
   add_option(decode, "--top-p", options.top_p, "of these, the best ones that have this probability together (1)");
   add_option(decode, "--sampling-seed", options.sampling_seed, "of draws; each sequence has the next one (0)");
   add_option(decode, "--seed", options.seed, "of random weights (1)");

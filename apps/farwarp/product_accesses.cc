@@ -13,7 +13,7 @@ using fleet::Share;
 using fleet::share_of;
 
 constexpr int kElementBytes = 2;
-constexpr int kMostRows = 1 << 22;
+constexpr int kMaxRows = 1 << 22;
 constexpr int kMSplitGroups = 4;  ///< shares of rows that an m_split on eight XCDs has
 
 int tiles(int rows, int tile) { return (rows + tile - 1) / tile; }
@@ -29,10 +29,10 @@ Status check(const ProductShape& shape) {
     const char* name;
     int value, low, high;
   } limits[] = {{"sequences", shape.sequences, 1, 1 << 16},
-                {"rows", shape.rows, 1, kMostRows},
-                {"columns", shape.columns, 1, kMostRows},
-                {"tile_rows", shape.tile_rows, 1, kMostRows},
-                {"tile_sequences", shape.tile_sequences, 1, kMostRows},
+                {"rows", shape.rows, 1, kMaxRows},
+                {"columns", shape.columns, 1, kMaxRows},
+                {"tile_rows", shape.tile_rows, 1, kMaxRows},
+                {"tile_sequences", shape.tile_sequences, 1, kMaxRows},
                 {"step_columns", shape.step_columns, 1, 1 << 16},
                 {"window", shape.window, 0, 1 << 16},
                 {"xcds", shape.xcds, 1, 64},

@@ -89,9 +89,9 @@ Result<PlanEntry> measure(const CaseRequest& request, const std::shared_ptr<Boot
   harness::ParamReader reader(request.params, request.op->params);
   PlanEntry entry;
   entry.kind = *kind_of(request);
-  entry.m = reader.small_integer("m", 1, parallel_gemm::kMostSize);
-  entry.n = reader.small_integer("n", 1, parallel_gemm::kMostSize);
-  entry.k = reader.small_integer("k", 1, parallel_gemm::kMostSize);
+  entry.m = reader.small_integer("m", 1, parallel_gemm::kMaxSize);
+  entry.n = reader.small_integer("n", 1, parallel_gemm::kMaxSize);
+  entry.k = reader.small_integer("k", 1, parallel_gemm::kMaxSize);
   entry.dtype = reader.choice("dtype", kDtypes);
   entry.measured = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::chrono::system_clock::now()));
   const CaseResult first = run_with(request, group, 0);

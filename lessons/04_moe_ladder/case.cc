@@ -15,7 +15,7 @@ using harness::Choice;
 using moe::RoutingKind;
 using moe::TokenCounts;
 
-constexpr int kMostMessages = 1 << 24;  // so that the messages of 8 ranks can be counted in 32 bits
+constexpr int kMaxMessages = 1 << 24;  // so that the messages of 8 ranks can be counted in 32 bits
 
 const std::vector<harness::ParamInfo> kParams = {
     {"rung", "all", "all|1|2|3|4|5|6|7"},
@@ -60,10 +60,10 @@ Result<Config> read_config(const harness::Params& params) {
   if (desc.experts_per_token > desc.num_experts) {
     reader.reject("experts_per_token", reader.text("experts_per_token"), "1..num_experts");
   }
-  if (std::int64_t{desc.max_tokens} * desc.experts_per_token * config.segments > kMostMessages) {
+  if (std::int64_t{desc.max_tokens} * desc.experts_per_token * config.segments > kMaxMessages) {
     reader.reject(
         "segments", reader.text("segments"),
-        fmt::format("0, or so many that max_num_tokens * experts_per_token * segments is at most {}", kMostMessages));
+        fmt::format("0, or so many that max_num_tokens * experts_per_token * segments is at most {}", kMaxMessages));
   }
   if (!reader.status().ok()) return reader.status();
   return config;

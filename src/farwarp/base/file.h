@@ -12,7 +12,7 @@
 namespace farwarp {
 
 /// What is longest of a file of JSON that people or tools write: a configuration, a suite, a table.
-inline constexpr std::size_t kMostJsonBytes = std::size_t{1} << 20;
+inline constexpr std::size_t kMaxJsonBytes = std::size_t{1} << 20;
 
 /// The content. kInvalidArgument says why there is none, without the path: "is a folder; allowed: a regular file".
 Result<std::string> read_file(const std::filesystem::path& path, std::size_t most_bytes);

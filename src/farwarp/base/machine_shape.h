@@ -38,7 +38,7 @@ struct TargetTraits {
   int most_clustered = 1;  ///< blocks of the largest cluster; 1: no clusters
 };
 
-inline constexpr int kMostXcds = 16;  ///< that xcc() can tell apart
+inline constexpr int kMaxXcds = 16;  ///< that xcc() can tell apart
 
 /// One device and its links, as far as plans depend on them.
 struct MachineShape {

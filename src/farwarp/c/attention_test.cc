@@ -134,7 +134,7 @@ TEST(CAttention, RaggedSequencesInAWindow) {
 /// Pages in an order of their own; sequences with fewer keys than there is room for, one without any.
 TEST(CAttention, PagedKeysWithSinks) {
   run_ranks(1, [](Rank& rank, int) {
-    constexpr int kQueries = 4, kPage = 16, kMostKeys = 40, kPages = 6, kTable = 3;
+    constexpr int kQueries = 4, kPage = 16, kMaxKeys = 40, kPages = 6, kTable = 3;
     const std::vector<std::int32_t> counts = {35, 0}, table = {4, 1, 5, 0, 2, 3};
     farwarp_attention_desc desc;
     farwarp_attention_desc_init(&desc);
@@ -143,7 +143,7 @@ TEST(CAttention, PagedKeysWithSinks) {
     desc.kv_heads = kKvHeads;
     desc.head_dim = kDim;
     desc.queries = kQueries;
-    desc.keys = kMostKeys;
+    desc.keys = kMaxKeys;
     desc.causal = 1;
     desc.has_sinks = 1;
     desc.page_size = kPage;

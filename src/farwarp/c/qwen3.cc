@@ -92,7 +92,7 @@ using namespace farwarp::c;
 
 namespace {
 
-static_assert(FARWARP_MOST_END_TOKENS == farwarp::qwen3::kMostEndTokens);
+static_assert(FARWARP_MOST_END_TOKENS == farwarp::qwen3::kMaxEndTokens);
 
 Status decode(farwarp_qwen3* qwen3, std::int32_t tokens, std::span<const std::int32_t> end_tokens, DLTensor* sampled,
               DLTensor* logits, void* stream) {

@@ -25,7 +25,8 @@ FARWARP_DEVICE InputNorm norm_of(const Launch& launch, const Task& task) {
   return {task.norm_rows != 0, task.norm_rows, launch.epsilon};
 }
 
-/// Waits on peers end before those on this rank's workers, so the ledger names the missing peer; `depth`: of the deepest of these waits.
+/// Waits on peers end before those on this rank's workers, so the ledger names the missing peer; `depth`: of the
+/// deepest of these waits.
 FARWARP_DEVICE Call waiting_on_peers(const Call& call, int depth = 0) {
   Call earlier = call;
   earlier.deadline_ns -= (1 + depth) * call.grace_ns;

@@ -10,7 +10,9 @@ namespace farwarp {
 enum class FleetDispatcher : std::uint8_t {
   kStatic,  ///< one launch for all tokens; each worker has its list of tasks
   kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
-  kGang,  ///< one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading thread (AMD)
+  /// one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading
+  /// thread (AMD)
+  kGang,
 };
 
 constexpr std::string_view name_of(FleetDispatcher dispatcher) {

@@ -1,7 +1,8 @@
-// What becomes of four sums, whoever has them: the arithmetic that packet_finisher.dev.h and stream_finisher.dev.h share.
+// What becomes of four sums, whoever has them: the arithmetic that packet_finisher.dev.h and stream_finisher.dev.h
+// share.
 //
-// The hidden vector h of a model is the residual: h += sums, in bf16. The next task reads n = h * (the norm's weights), and the sums of the squares of
-// each tile of h, by which it divides.
+// The hidden vector h of a model is the residual: h += sums, in bf16. The next task reads n = h * (the norm's weights),
+// and the sums of the squares of each tile of h, by which it divides.
 #pragma once
 
 #include "farwarp/fleet/context.dev.h"
@@ -17,7 +18,8 @@ struct Four {
   FARWARP_DEVICE int row_of_matrix() const { return tile * kTileRows + row; }
 };
 
-/// A worker's tiles of the hidden vector are the same in all tasks, and a thread's rows, so a thread reads what it has written itself.
+/// A worker's tiles of the hidden vector are the same in all tasks, and a thread's rows, so a thread reads what it has
+/// written itself.
 template <int columns>
 FARWARP_DEVICE Global<std::uint64_t> residual_at(const Launch& launch, const Four& four) {
   return Global<std::uint64_t>(launch.residual) + (four.row_of_matrix() / 4 * columns + four.column);
@@ -32,8 +34,9 @@ FARWARP_DEVICE std::uint64_t added(std::uint64_t old, const float (&sums)[4]) {
                    add(number_of(old, 3), sums[3]));
 }
 
-/// [warp] Four rows of the hidden vector: the residual, the next task's input, and the squares of its tile. A column's fours of a tile are on lanes `step`
-/// apart, and those of the next column follow. `stores`: the thread is the one that stores.
+/// [warp] Four rows of the hidden vector: the residual, the next task's input, and the squares of its tile. A column's
+/// fours of a tile are on lanes `step` apart, and those of the next column follow. `stores`: the thread is the one that
+/// stores.
 template <int columns, int step>
 FARWARP_DEVICE void store_hidden(const Launch& launch, const Call& call, const Worker<columns>& worker,
                                  const Task& task, const Four& four, std::uint64_t hidden, std::uint64_t norm,

@@ -1,11 +1,12 @@
-// The gang dispatcher: steps are handed out on the device, chiplet by chiplet. GANG.md has the protocol and why it is ordered.
+// The gang dispatcher: steps are handed out on the device, chiplet by chiplet. GANG.md has the protocol and why it is
+// ordered.
 //
 //   scheduler    wait done = all XCDs (device) -> started + 1 (release, chiplet)
 //   worker       wait started (acquire, chiplet) -> its tiles -> arrived + 1 (acq_rel, chiplet)
 //   last worker of the XCD                      -> done + 1 (release, device)
 //
-// The scheduler of an XCD is the first block that claims a number there. It is a worker, too: a step begins when the one before has ended, so a block
-// that only schedules would be idle meanwhile.
+// The scheduler of an XCD is the first block that claims a number there. It is a worker, too: a step begins when the
+// one before has ended, so a block that only schedules would be idle meanwhile.
 #pragma once
 
 #include "farwarp/fleet/gang.h"
@@ -20,8 +21,8 @@ class Gang {
  public:
   FARWARP_DEVICE Gang(GangCells* cells, PlainBuffers buffers) : cells_(cells), buffers_(buffers) {}
 
-  /// [block] Claims a number, and waits until all blocks have done so. False on all threads if that failed: then the block must do no task. `memory`:
-  /// kGangPlaceBytes, the gang's until the launch ends.
+  /// [block] Claims a number, and waits until all blocks have done so. False on all threads if that failed: then the
+  /// block must do no task. `memory`: kGangPlaceBytes, the gang's until the launch ends.
   FARWARP_DEVICE bool join(Call& call, Shared<std::byte> memory) {
     memory_ = Shared<Vec16>(reinterpret_cast<Vec16*>(memory.raw));
     if (thread_index() == 0) set_place(claim(call));
@@ -65,12 +66,13 @@ class Gang {
   }
   /// [thread] One thread of the first worker, after the last step: all blocks have long claimed their numbers.
   FARWARP_DEVICE void end_launch() const {
-    for (std::uint32_t xcd = 0; xcd < kMostXcds; ++xcd)
+    for (std::uint32_t xcd = 0; xcd < kMaxXcds; ++xcd)
       store(claimed_before(xcd), load<Order::relaxed, Scope::device>(claimed_of(xcd)));
   }
 
  private:
-  /// A block's place among the workers, and what the counters are when the present step has ended. In shared memory: only one thread uses it.
+  /// A block's place among the workers, and what the counters are when the present step has ended. In shared memory:
+  /// only one thread uses it.
   struct Place {
     std::int32_t worker;         ///< its number among all: those of an XCD are consecutive
     std::uint16_t index, xcds;   ///< its number among those of its XCD; XCDs that have workers
@@ -106,7 +108,8 @@ class Gang {
   }
   static FARWARP_DEVICE Wait wait(std::uint32_t site) { return {.site = site, .peer = -1}; }
 
-  /// [thread] Counters are read before the block enters: only `claimed` and `entered` move before all blocks have entered.
+  /// [thread] Counters are read before the block enters: only `claimed` and `entered` move before all blocks have
+  /// entered.
   FARWARP_DEVICE Place claim(Call& call) const {
     Place place{};
     place.xcd = static_cast<std::uint32_t>(xcc());
@@ -115,13 +118,13 @@ class Gang {
     place.arrived = load(arrived_of(place.xcd));
     auto all = static_cast<std::uint32_t>(num_blocks());
 #pragma unroll 1
-    for (std::uint32_t xcd = 0; xcd < kMostXcds; ++xcd) all += load(claimed_before(xcd));
+    for (std::uint32_t xcd = 0; xcd < kMaxXcds; ++xcd) all += load(claimed_before(xcd));
     const std::uint32_t number = fetch_add<Order::relaxed, Scope::device>(claimed_of(place.xcd), 1u);
     place.index = static_cast<std::uint16_t>(number - load(claimed_before(place.xcd)));
     fetch_add<Order::release, Scope::device>(entered(), 1u);
     wait_count<Scope::device>(call, entered(), all, wait(kSiteWorkers));
 #pragma unroll 1
-    for (std::uint32_t xcd = 0; xcd < kMostXcds; ++xcd) {
+    for (std::uint32_t xcd = 0; xcd < kMaxXcds; ++xcd) {
       const std::uint32_t claimed = load<Order::relaxed, Scope::device>(claimed_of(xcd)) - load(claimed_before(xcd));
       if (claimed > 0) ++place.xcds;
       if (xcd < place.xcd) place.worker += static_cast<std::int32_t>(claimed);

@@ -56,8 +56,9 @@ class Unrolled {
   }
   /// How many tags a step's token and layer are after those of the first one.
   int tag(int number) const { return number / count_ * graph_.tags_of_token() + step(number).layer; }
-  /// Whether all ranks have added the sums that were in the buffer before when step `number` sends: another step that adds sums of the same tiles
-  /// has ended in between. To end, a worker needs each rank's sums, which the peer's worker with the same tiles sends after it has added those before.
+  /// Whether all ranks have added the sums that were in the buffer before when step `number` sends: another step that
+  /// adds sums of the same tiles has ended in between. To end, a worker needs each rank's sums, which the peer's worker
+  /// with the same tiles sends after it has added those before.
   bool rank_sums_collected(int number) const {
     std::set<int> ended;
     add_ended(number, false, ended);
@@ -222,7 +223,7 @@ std::string Graph::to_dot(int workers) const {
 
 bool keeps_sums(const MatrixShape& matrix, int workers) {
   if (matrix.stages == 0 || matrix.together > 0 || matrix.passes() <= 1) return true;
-  return share_of(matrix.tiles, workers, 0).count <= kMostPassTiles;
+  return share_of(matrix.tiles, workers, 0).count <= kMaxPassTiles;
 }
 
 Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t packets_at) {
@@ -237,10 +238,10 @@ Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t pack
     for (int number = 0; number < lists.count; ++number) {
       const Step& step = unrolled.step(number);
       if (!keeps_sums(step.matrix, workers))
-        return invalid_argument(fmt::format(
-            "step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
-            "more than {} stages",
-            step.name, step.matrix.tiles, step.matrix.stages, workers, kMostPassTiles, step.matrix.at_once));
+        return invalid_argument(
+            fmt::format("step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
+                        "more than {} stages",
+                        step.name, step.matrix.tiles, step.matrix.stages, workers, kMaxPassTiles, step.matrix.at_once));
       const Share tiles = share_of(step.matrix.tiles, workers, worker);
       const bool has_tiles = step.matrix.tiles > 0;
       const int reader = step.writes.empty() ? -1 : unrolled.reader_after(number, step.writes[0]);

@@ -1,7 +1,8 @@
 // The task graph of one token: data that the host builds, checks and prints, and plans for the workers.
 //
-// A step is one operation. Its tiles, or where it has no matrix its units, are shared by all workers: a worker's share is a task. Tasks of different steps
-// wait for each other through buffers alone: a packet carries the tag of its token and layer, and who reads it waits for that tag.
+// A step is one operation. Its tiles, or where it has no matrix its units, are shared by all workers: a worker's share
+// is a task. Tasks of different steps wait for each other through buffers alone: a packet carries the tag of its token
+// and layer, and who reads it waits for that tag.
 #pragma once
 
 #include <string>
@@ -60,9 +61,10 @@ struct Graph {
   Graph with_plain_buffers() const;
   /// Tags differ between a token's layers: this many for each token.
   int tags_of_token() const;
-  /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a later step); a buffer that no
-  /// step reads; a buffer that a step writes again while an earlier version may still be read, also on another rank; own memory that two steps share in
-  /// different ways, so that a worker would read what another one has written; a vector that is read under two tags.
+  /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a
+  /// later step); a buffer that no step reads; a buffer that a step writes again while an earlier version may still be
+  /// read, also on another rank; own memory that two steps share in different ways, so that a worker would read what
+  /// another one has written; a vector that is read under two tags.
   Status check() const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;
@@ -76,11 +78,11 @@ struct TaskLists {
   int count = 0;
 };
 
-/// Whether each worker has room for the sums of its tiles of a matrix of several passes and no groups: kMostPassTiles.
+/// Whether each worker has room for the sums of its tiles of a matrix of several passes and no groups: kMaxPassTiles.
 bool keeps_sums(const MatrixShape& matrix, int workers);
 
-/// Tiles are shared by share_of(); units are dealt out in turn. `packets_at`: where the graph's packets begin in the heap. An error unless keeps_sums() is
-/// true of each step's matrix.
+/// Tiles are shared by share_of(); units are dealt out in turn. `packets_at`: where the graph's packets begin in the
+/// heap. An error unless keeps_sums() is true of each step's matrix.
 Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t packets_at = 0);
 
 }  // namespace farwarp::fleet

@@ -12,10 +12,10 @@ namespace {
 TEST(Layout, EveryElementHasItsPlace) {
   for (const MatrixUnit unit : {MatrixUnit::kWgmma, MatrixUnit::kMfma}) {
     for (const int workers : {1, 3, 8}) {
-      for (const MatrixShape shape : {MatrixShape{7, 1}, MatrixShape{2, 3}, MatrixShape{5, 2 * kMostPassStages + 1},
+      for (const MatrixShape shape : {MatrixShape{7, 1}, MatrixShape{2, 3}, MatrixShape{5, 2 * kMaxPassStages + 1},
                                       MatrixShape{13, 5, 2, 2}, MatrixShape{23, 3, 4, 4}}) {
         std::set<std::int64_t> seen;
-        const int rows = shape.tiles * kTileRows, columns = shape.stages * kStageColumns;
+        const int rows = shape.tiles * kTileRows, columns = shape.stages * kStageDepth;
         for (int row = 0; row < rows; ++row) {
           for (int column = 0; column < columns; ++column) {
             const std::int64_t at = element_offset(shape, unit, workers, row, column);
@@ -60,14 +60,15 @@ TEST(Layout, PairsOfTilesLieSideBySide) {
   }
 }
 
-/// The loading thread's places are those of stage_at(), by which weights are packed, in the order in which a worker reads them.
+/// The loading thread's places are those of stage_at(), by which weights are packed, in the order in which a worker
+/// reads them.
 TEST(Layout, SlotsAreCopiesOfStagesInTheirOrder) {
   constexpr std::int64_t kWeights = 12345 * 128;
   int slots = 0;
   for (const int workers : {1, 2, 3, 7, 16, 132}) {
     for (const int tiles : {1, 2, 3, 6, 7, 8, 13, 33, 132, 133, 300}) {
       for (const int stages : {1, 2, 3, 4, 5, 15, 16, 20, 21, 40, 41, 48}) {
-        for (const int at_once : {1, 2, 3, 10, kMostPassStages}) {
+        for (const int at_once : {1, 2, 3, 10, kMaxPassStages}) {
           const MatrixShape shape{tiles, stages, at_once};
           for (int worker = 0; worker < workers; ++worker) {
             Task task{};
@@ -228,7 +229,7 @@ TEST(Graph, PlainBuffersArePlacedApartFromPackets) {
 
 TEST(Graph, AMatrixOfSeveralPassesNeedsEnoughWorkers) {
   Graph graph = two_steps();
-  graph.steps[0].matrix = {16, kMostPassStages + 1};
+  graph.steps[0].matrix = {16, kMaxPassStages + 1};
   EXPECT_TRUE(plan_static(graph, 4).ok());
   const auto lists = plan_static(graph, 3);
   ASSERT_FALSE(lists.ok());

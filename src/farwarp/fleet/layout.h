@@ -1,11 +1,12 @@
 // How a matrix of weights lies in device memory: in stages, in the order in which the workers of one launch read it.
 //
-// A tile is 16 rows of the matrix. A stage is 256 columns of a tile, 8 KB: each of a worker's eight warps multiplies 32 of these columns, in two
-// fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its stages in the
-// order pass, tile, column; a pass is as many columns as a worker keeps activations of. Two stages are a slot, which is copied at once; a pass of an odd
-// number of stages ends with half a slot. With streamed vectors a slot is a stage of two tiles, a pair, and a worker reads a stage of all pairs of a group
-// before the next stage; a group is as many tiles as it keeps sums of. At each step of these orders all workers' slots lie side by side, because
-// neighbouring blocks should read neighbouring memory (probes/README.md).
+// A tile is 16 rows of the matrix. A stage is 256 of K of a tile, 8 KB: each of a worker's eight warps multiplies 32
+// of these, in two fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's
+// tiles are consecutive. A worker reads its stages in the order pass, tile, stage; a pass is as much of K as a
+// worker keeps activations of. A column is always a sequence. Two stages are a slot, which is copied at once; a pass of an odd number of stages ends
+// with half a slot. With streamed vectors a slot is a stage of two tiles, a pair, and a worker reads a stage of all
+// pairs of a group before the next stage; a group is as many tiles as it keeps sums of. At each step of these orders
+// all workers' slots lie side by side, because neighbouring blocks should read neighbouring memory (probes/README.md).
 #pragma once
 
 #include <cstdint>
@@ -17,25 +18,26 @@
 namespace farwarp::fleet {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kStageColumns = 256;
-inline constexpr int kStageBytes = kTileRows * kStageColumns * 2;
+inline constexpr int kStageDepth = 256;
+inline constexpr int kStageBytes = kTileRows * kStageDepth * 2;
 inline constexpr int kWarps = 8;           ///< of a worker, that compute
 inline constexpr int kStageFragments = 2;  ///< of a warp
 inline constexpr int kFragmentBytes = 16 * 16 * 2;
-inline constexpr int kMostColumns = 64;
+inline constexpr int kMaxColumns = 64;
 /// Of more columns than this, vectors are plain memory, and stream through shared memory (stream.dev.h).
-inline constexpr int kMostPacketColumns = 8;
-constexpr bool streams(int columns) { return columns > kMostPacketColumns; }
-inline constexpr int kMostPassStages = 20;
-/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Where a thread loads vectors, they have no passes.
+inline constexpr int kMaxPacketColumns = 8;
+constexpr bool streams(int columns) { return columns > kMaxPacketColumns; }
+inline constexpr int kMaxPassStages = 20;
+/// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Where a thread
+/// loads vectors, they have no passes.
 constexpr int most_pass_stages(int columns, bool bulk_copy) {
   if (streams(columns)) return columns > 32 ? 2 : 64 / columns;
-  return bulk_copy || columns <= 4 ? kMostPassStages : kMostPassStages / 2;
+  return bulk_copy || columns <= 4 ? kMaxPassStages : kMaxPassStages / 2;
 }
 inline constexpr int kGroupTiles = 4;  ///< of a worker, whose sums are in registers while a vector streams by: a group
 /// Tiles of a group that are multiplied by one instruction and finished together: a portion.
 constexpr int portion_tiles(bool bulk_copy) { return bulk_copy ? kGroupTiles : 1; }
-inline constexpr int kMostPassTiles =
+inline constexpr int kMaxPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
 // A worker's ring of slots, where there are bulk copies.
@@ -48,15 +50,17 @@ constexpr int ring_slots(int columns) {
 }
 /// Stages of a streamed vector that are in shared memory.
 constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
-constexpr int vector_stage_bytes(int columns) { return kStageColumns * columns * 2; }
-/// Copies of slots that are under way; more make every other access of the multiprocessor wait longer (probes/README.md). Of 64 columns one less, so that
-/// a warp knows the phases of its pages' slots (attend.dev.h).
+constexpr int vector_stage_bytes(int columns) { return kStageDepth * columns * 2; }
+/// Copies of slots that are under way; more make every other access of the multiprocessor wait longer
+/// (probes/README.md). Of 64 columns one less, so that a warp knows the phases of its pages' slots (attend.dev.h).
 constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
-/// The same of the first slots of a streamed task: they fill the ring while the step before ends, and its release waits as long as copies take.
+/// The same of the first slots of a streamed task: they fill the ring while the step before ends, and its release waits
+/// as long as copies take.
 inline constexpr int kSlotsInFlightAhead = 2;
 static_assert(kSlotsInFlightAhead <= slots_in_flight(64) && kSlotsInFlightAhead <= slots_in_flight(16));
-/// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's phase only from the one before, so that must have
-/// ended: because the warpgroup has waited for it, or because as many copies after it have been issued as can be under way. Within a group; between groups there is a barrier.
+/// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's
+/// phase only from the one before, so that must have ended: because the warpgroup has waited for it, or because as many
+/// copies after it have been issued as can be under way. Within a group; between groups there is a barrier.
 constexpr bool knows_phases(int columns, int slots) {
   // Slots between the first one of a stage in its phase before, and the last one that the warpgroup has waited for.
   const int before = ring_slots(columns) - slots - 1;
@@ -86,9 +90,9 @@ constexpr int owner_of(int total, int workers, int number) {
 
 struct MatrixShape {
   std::int32_t tiles;
-  std::int32_t stages;                     ///< of a tile
-  std::int32_t at_once = kMostPassStages;  ///< stages of a pass, at most
-  std::int32_t together = 0;  ///< tiles of a worker that are a group, at most, an even number; 0: no groups
+  std::int32_t stages;                    ///< of a tile
+  std::int32_t at_once = kMaxPassStages;  ///< stages of a pass, at most
+  std::int32_t together = 0;              ///< tiles of a worker that are a group, at most, an even number; 0: no groups
 
   constexpr int passes() const { return (stages + at_once - 1) / at_once; }
   /// Stages of a tile in each pass but the last.
@@ -138,7 +142,8 @@ struct MatrixShape {
   }
 };
 
-/// How a fragment of 16 x 16 lies in memory: each lane's part of A together. Hopper: its words in the order of the instruction's registers, so that none is moved.
+/// How a fragment of 16 x 16 lies in memory: each lane's part of A together. Hopper: its words in the order of the
+/// instruction's registers, so that none is moved.
 enum class FragmentOrder { kMma, kWgmma, kMfma };
 /// Of keys, values, and weights that are multiplied by packets.
 constexpr FragmentOrder fragment_order(MatrixUnit unit) {
@@ -152,7 +157,8 @@ constexpr FragmentOrder fragment_order(MatrixUnit unit, const MatrixShape& shape
 /// Where element (row, column) of a fragment lies in it, in bytes.
 constexpr int fragment_offset(FragmentOrder order, int row, int column) {
   if (order == FragmentOrder::kMfma) return (column / 4 * 16 + row) * 8 + column % 4 * 2;
-  // mma() takes the columns of A and B in an order of its own, so that a lane has four consecutive ones (mma_operand()); wgmma() in theirs (wgmma_a()).
+  // mma() takes the columns of A and B in an order of its own, so that a lane has four consecutive ones
+  // (mma_operand()); wgmma() in theirs (wgmma_a()).
   const int lane = row % 8 * 4 + (order == FragmentOrder::kMma ? column / 4 : column % 8 / 2);
   const int second = order == FragmentOrder::kMma ? column % 4 / 2 : column / 8;  // of two pairs of columns
   return lane * 16 + second * 8 + row / 8 * 4 + column % 2 * 2;
@@ -166,20 +172,22 @@ constexpr int stage_offset(FragmentOrder order, int row, int column) {
 /// Where element (row, column) of the matrix lies, in bytes from its begin.
 constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit, int workers, int row, int column) {
   const int tile = row / kTileRows, worker = owner_of(shape.tiles, workers, tile);
-  const int stage = column / kStageColumns, pass = stage / shape.pass_stages();
+  const int stage = column / kStageDepth, pass = stage / shape.pass_stages();
   const std::int64_t at = shape.stage_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
                                          stage - pass * shape.pass_stages());
-  return at * kStageBytes + stage_offset(fragment_order(unit, shape), row % kTileRows, column % kStageColumns);
+  return at * kStageBytes + stage_offset(fragment_order(unit, shape), row % kTileRows, column % kStageDepth);
 }
 
 // ---- activations
 //
-// Between tasks activations are vectors of bf16 for several columns (sequences). Rows 4i to 4i + 3 of a column are a four, 8 bytes. In a buffer of packets
-// each four is a packet, with a tag that says of which token and layer it is: a reader needs no counter and no fence, and nothing is ever cleared. In a plain
-// buffer fours lie side by side, and the dispatcher orders who writes and who reads (phases.dev.h, gang.dev.h). Places are in fours from the buffer's begin.
+// Between tasks activations are vectors of bf16 for several columns (sequences). Rows 4i to 4i + 3 of a column are a
+// four, 8 bytes. In a buffer of packets each four is a packet, with a tag that says of which token and layer it is: a
+// reader needs no counter and no fence, and nothing is ever cleared. In a plain buffer fours lie side by side, and the
+// dispatcher orders who writes and who reads (phases.dev.h, gang.dev.h). Places are in fours from the buffer's begin.
 
-/// The four fours of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled as wgmma() reads them; on CDNA the eight
-/// of 32 rows, so that those which a lane multiplies by a warp's two fragments of a stage are neighbours.
+/// The four fours of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled as
+/// wgmma() reads them; on CDNA the eight of 32 rows, so that those which a lane multiplies by a warp's two fragments of
+/// a stage are neighbours.
 constexpr std::int64_t four_at(MatrixUnit unit, int columns, int row, int column) {
   if (!streams(columns)) return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
   if (unit == MatrixUnit::kMfma)
@@ -187,8 +195,8 @@ constexpr std::int64_t four_at(MatrixUnit unit, int columns, int row, int column
   return (std::int64_t{row / 64} * columns * kSwizzleRowBytes + swizzled_offset(column, row % 64 * 2)) / 8;
 }
 
-// A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its fours follow the sums of its squares before that, fp32:
-// two, of a pair of columns, in the place of a four for each tile and pair.
+// A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its fours follow the sums of
+// its squares before that, fp32: two, of a pair of columns, in the place of a four for each tile and pair.
 constexpr int column_pairs(int columns) { return (columns + 1) / 2; }
 constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
   return std::int64_t{rows} / 4 * columns + std::int64_t{tile} * column_pairs(columns) + pair;
@@ -197,14 +205,16 @@ constexpr std::int64_t normed_fours(int columns, int rows) { return squares_at(c
 /// In a plain buffer they are numbers, [tiles][columns].
 constexpr int squares_bytes(int columns, int rows) { return rows / kTileRows * columns * 4; }
 
-// Several ranks with a share each of a matrix's columns have partial sums, fp32: a packet for two rows. If vectors are packets, each rank sends its own to every rank. Of
-// streamed vectors each column has an owner, a rank that adds up, and sends every rank what becomes of four rows.
-// Of the two packets of four rows, all first ones of a tile lie together, then all second ones: a warp's store of either fills whole lines.
+// Several ranks with a share each of a matrix's columns have partial sums, fp32: a packet for two rows. If vectors are
+// packets, each rank sends its own to every rank. Of streamed vectors each column has an owner, a rank that adds up,
+// and sends every rank what becomes of four rows. Of the two packets of four rows, all first ones of a tile lie
+// together, then all second ones: a warp's store of either fills whole lines.
 /// Row `row`, which is even, of rank `source`'s sums.
 constexpr std::int64_t rank_sums_at(int columns, int tiles, int source, int tile, int column, int row) {
   return (((std::int64_t{source} * tiles + tile) * 2 + row / 2 % 2) * columns + column) * (kTileRows / 4) + row / 4;
 }
-/// What the owner of a column sends of rows `row` to `row` + 3, four bf16 of the hidden vector: after the sums of all ranks.
+/// What the owner of a column sends of rows `row` to `row` + 3, four bf16 of the hidden vector: after the sums of all
+/// ranks.
 constexpr std::int64_t rank_hidden_at(int columns, int tiles, int ranks, int tile, int column, int row) {
   return rank_sums_at(columns, tiles, ranks, 0, 0, 0) + (std::int64_t{tile} * columns + column) * (kTileRows / 4) +
          row / 4;
@@ -216,10 +226,11 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
                           : rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each warpgroup those of half of them.
+/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each
+/// warpgroup those of half of them.
 constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
-/// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four changes with the column, so that
-/// lanes that have the same rows of several columns store to different banks.
+/// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four
+/// changes with the column, so that lanes that have the same rows of several columns store to different banks.
 constexpr int portion_sums_at(int columns, int tile, int column, int row) {
   return (tile * columns + column) * kTileRows + ((row / 4) ^ (column / 2 % 4)) * 4;
 }
@@ -228,8 +239,8 @@ constexpr int sum_buffers(int columns) { return streams(columns) ? 1 : 2; }
 
 /// Threads that finish a tile of at most eight columns: one for each sum, in whole warps.
 constexpr int finishing_threads(int columns, int warp_size) { return aligned(columns * kTileRows, warp_size); }
-/// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that loads weights. Of streamed vectors the
-/// warps that compute finish tiles, and one more loads vectors.
+/// Threads of a worker: warps that compute, then, where there are bulk copies, those that finish tiles and one that
+/// loads weights. Of streamed vectors the warps that compute finish tiles, and one more loads vectors.
 constexpr int worker_threads(int columns, int warp_size, bool bulk_copy) {
   const int finishing = streams(columns) ? warp_size : finishing_threads(columns, warp_size);
   return kWarps * warp_size + (bulk_copy ? finishing + warp_size : 0);
@@ -248,8 +259,8 @@ struct ProjectShared {
   }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
-  }                                                                          ///< the same, of earlier passes
-  static constexpr int kRing = kept(streams(columns) ? 0 : kMostPassTiles);  ///< mbarriers of the buffers
+  }                                                                         ///< the same, of earlier passes
+  static constexpr int kRing = kept(streams(columns) ? 0 : kMaxPassTiles);  ///< mbarriers of the buffers
   /// [warps][columns] fp32, of a streamed vector: what each warp has added of a column's squares.
   static constexpr int kSquares = kRing + kSumBuffers * 16;
   static constexpr int kVectorRing =
@@ -267,12 +278,13 @@ struct ProjectShared {
 
 /// What becomes of the sums of a task that multiplies.
 enum class Epilogue : std::int16_t {
-  kNone,    ///< the task multiplies nothing
-  kStore,   ///< rows of `out`
-  kGated,   ///< SiLU of rows 0 to 7 of a tile, times rows 8 to 15: rows of `out`
-  kHidden,  ///< added to the residual, which is the hidden vector: that times a norm's weights, and its squares, are `out`. Without a matrix, the model says what
-            ///< the vector begins with
-  kModel    ///< the model's own
+  kNone,   ///< the task multiplies nothing
+  kStore,  ///< rows of `out`
+  kGated,  ///< SiLU of rows 0 to 7 of a tile, times rows 8 to 15: rows of `out`
+  /// added to the residual, which is the hidden vector: that times a norm's weights, and its squares, are `out`.
+  /// Without a matrix, the model says what the vector begins with
+  kHidden,
+  kModel  ///< the model's own
 };
 
 /// A task, as a worker reads it.
@@ -280,7 +292,9 @@ struct alignas(16) Task {
   std::int32_t kind;   ///< the model's number of the step's operation
   std::int32_t layer;  ///< tells the tag of what the task reads
   std::int32_t first,
-      count;  ///< tiles, one after the other; of a step without tiles its units, each as many after the one before as there are workers
+      /// tiles, one after the other; of a step without tiles its units, each as many after the one before as there are
+      /// workers
+      count;
   MatrixShape matrix;    ///< of which these tiles are
   std::int64_t weights;  ///< the matrix, in bytes from the weights' begin
   std::int64_t in, out;  ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain

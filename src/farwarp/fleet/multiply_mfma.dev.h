@@ -1,4 +1,5 @@
-// The sums of a group of tiles on CDNA: a wave loads a pass of its eighth of the vector into shared memory, and multiplies it by its eighth of each tile.
+// The sums of a group of tiles on CDNA: a wave loads a pass of its eighth of the vector into shared memory, and
+// multiplies it by its eighth of each tile.
 #pragma once
 
 #include "farwarp/fleet/stream.dev.h"

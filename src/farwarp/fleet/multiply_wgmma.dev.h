@@ -1,6 +1,8 @@
-// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile. The two warpgroups take the stages of the vector in turn.
+// The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile. The two warpgroups take the
+// stages of the vector in turn.
 //
-//   warpgroup   wait full[v], full[w] of the group's pairs -> weights into registers -> empty[w] -> wgmma -> it has read its operands: empty[v]
+//   warpgroup   wait full[v], full[w] of the group's pairs -> weights into registers -> empty[w] -> wgmma
+//               -> it has read its operands: empty[v]
 //   after a vector that is a norm's input: wait full[v] -> add squares -> empty[v]
 #pragma once
 
@@ -55,7 +57,8 @@ class WgmmaMultiplier {
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
     const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
     const int tile = first.row / kTileRows, row = first.row % kTileRows;
-    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which change no order.
+    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which
+    // change no order.
     const Shared<float> rows[2] = {to + (portion_sums_at(columns, tile, first.column, row) + row % 4),
                                    to + (portion_sums_at(columns, tile, first.column, row + 8) + row % 4)};
 #pragma unroll
@@ -71,17 +74,17 @@ class WgmmaMultiplier {
            0;  // the stage that a slot of the vector had before, in the same group, was the same warpgroup's
   }
   static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
-  static constexpr int kFragments = kStageColumns / 16;  ///< of a stage of a tile
+  static constexpr int kFragments = kStageDepth / 16;  ///< of a stage of a tile
   using Weights = std::uint32_t[kFragments][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
 
-  /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages in turn. A thread adds those of four
-  /// columns.
+  /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages
+  /// in turn. A thread adds those of four columns.
   FARWARP_DEVICE void add_squares(int stages) {
     constexpr int kFours = columns / 4, kAtOnce = kGroupThreads / kFours;
     constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a copy
     static_assert(vector_stage_bytes(columns) % squares_bytes(columns, kTileRows) == 0);
-    const int tiles = stages * kStageColumns / kTileRows, thread = thread_index() % kGroupThreads;
+    const int tiles = stages * kStageDepth / kTileRows, thread = thread_index() % kGroupThreads;
     const int copies = (tiles + kTiles - 1) / kTiles, first = (stages + warpgroup()) % kWarpgroups;
     const auto ring = vector_ring<columns>(memory_);
     float sums[4] = {};

@@ -1,6 +1,8 @@
-// Finishes the tiles of tasks whose vectors are packets, of up to eight columns: a thread has one sum of each tile, and four threads the same four rows.
+// Finishes the tiles of tasks whose vectors are packets, of up to eight columns: a thread has one sum of each tile, and
+// four threads the same four rows.
 //
-// Several ranks, one-shot: a finisher sends the sums of all its tiles to all ranks, itself included, then adds all ranks' sums in the order of the ranks.
+// Several ranks, one-shot: a finisher sends the sums of all its tiles to all ranks, itself included, then adds all
+// ranks' sums in the order of the ranks.
 #pragma once
 
 #include "farwarp/fleet/epilogue.dev.h"
@@ -81,7 +83,8 @@ class PacketFinisher {
     old_ = load(residual_at<columns>(launch(), four));
     norm_ = norm_at(launch(), task_, four);
   }
-  /// [warp] Sends a tile's sums to all ranks. Of the four threads of four rows, two have the first two rows, for half of the ranks each.
+  /// [warp] Sends a tile's sums to all ranks. Of the four threads of four rows, two have the first two rows, for half
+  /// of the ranks each.
   FARWARP_DEVICE void send_sums(const FourSums& four) const {
     if (four.column >= columns) return;
     const WorldView& view = launch().view;
@@ -93,8 +96,8 @@ class PacketFinisher {
       store_packet(peer_address<Packet>(view, peer, task_.rank_sums) + at, two, context_.call.epoch);
   }
 
-  /// [warp] Adds the sums of all ranks, two tiles at once: of the four threads of four rows, two have a tile, and each has two of its rows. All ranks add
-  /// in the same order, so they get the same bits.
+  /// [warp] Adds the sums of all ranks, two tiles at once: of the four threads of four rows, two have a tile, and each
+  /// has two of its rows. All ranks add in the same order, so they get the same bits.
   FARWARP_DEVICE void add_ranks() {
     constexpr int kTogether = 4;  ///< ranks
     const WorldView& view = launch().view;

@@ -1,5 +1,5 @@
-// A dispatcher for streamed vectors: each worker has its list of tasks, and a step begins when all workers have ended the one before. Loading threads
-// run ahead of steps with weights, but not with vectors.
+// A dispatcher for streamed vectors: each worker has its list of tasks, and a step begins when all workers have ended
+// the one before. Loading threads run ahead of steps with weights, but not with vectors.
 //
 //   worker          stores -> barrier -> one thread: ended + 1 (release, device)
 //   worker          one thread: wait ended = workers * steps (acquire, device) -> barrier -> loads

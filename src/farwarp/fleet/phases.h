@@ -1,4 +1,5 @@
-// The counter by which the steps of streamed vectors follow each other (phases.dev.h). In device memory, zeros before the first launch.
+// The counter by which the steps of streamed vectors follow each other (phases.dev.h). In device memory, zeros before
+// the first launch.
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,8 @@ using namespace farwarp::fleet;
 inline constexpr bool kMfma = Target::kMatrixUnit == MatrixUnit::kMfma;
 inline constexpr FragmentOrder kPageOrder = fragment_order(Target::kMatrixUnit);  ///< of keys and values
 
-/// A lane's part of 16 x 16 weights: four columns of each of its rows, as memory holds them (FragmentOrder). Hopper: two columns of both rows, twice.
+/// A lane's part of 16 x 16 weights: four columns of each of its rows, as memory holds them (FragmentOrder). Hopper:
+/// two columns of both rows, twice.
 template <MatrixUnit unit>
 struct FragmentOf {
   std::uint64_t words[unit == MatrixUnit::kMfma ? 1 : 2];

@@ -1,8 +1,8 @@
-// A task that multiplies a matrix of weights by a vector of each column. Each warp has the sums of its columns of the matrix; eight partial
-// sums are added in the order of the warps, so the bits do not depend on who comes first.
+// A task that multiplies a matrix of weights by a vector of each column. Each warp has the sums of its columns of the
+// matrix; eight partial sums are added in the order of the warps, so the bits do not depend on who comes first.
 //
-// On Hopper a warp of its own finishes tiles, while the warps that multiply go on: they hand over partial sums through two buffers. On CDNA, whose
-// registers do not suffice for more warps, the first warps do it.
+// On Hopper a warp of its own finishes tiles, while the warps that multiply go on: they hand over partial sums through
+// two buffers. On CDNA, whose registers do not suffice for more warps, the first warps do it.
 //
 //   multiplier   wait empty[b] -> store partial sums -> full[b]
 //   finisher     wait full[b] -> add, epilogue -> empty[b]
@@ -13,11 +13,12 @@
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-inline constexpr int kSumBuffers = sum_buffers(kMostPacketColumns);
+inline constexpr int kSumBuffers = sum_buffers(kMaxPacketColumns);
 using SumRing = tile::Ring<kSumBuffers>;
 using SumPosition = tile::RingPosition<kSumBuffers>;
 
-/// The sums of four rows of a tile, as an epilogue gets them: all four threads of these rows get the same, and `first` tells one.
+/// The sums of four rows of a tile, as an epilogue gets them: all four threads of these rows get the same, and `first`
+/// tells one.
 struct FourSums {
   bool first;
   int tile;    ///< of the matrix
@@ -146,12 +147,14 @@ class TileFinisher {
     inverse_ = inverse_root(read_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site), norm.rows,
                             norm.epsilon);
   }
-  /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in the last pass.
+  /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in
+  /// the last pass.
   template <class Epilogue>
   FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Epilogue& epilogue) const {
     if (first() && pass + 1 == task.matrix.passes()) epilogue.prepare(task.first + tile, row_, column_);
   }
-  /// [warp] The sums of a tile. In the last pass all threads call epilogue.take(FourSums); else the sums wait for the next pass.
+  /// [warp] The sums of a tile. In the last pass all threads call epilogue.take(FourSums); else the sums wait for the
+  /// next pass.
   template <class Epilogue>
   FARWARP_DEVICE void finish(const Task& task, int pass, int tile, int buffer, Epilogue& epilogue) const {
     const int place = exists() ? column_ * kTileRows + row_ : 0;

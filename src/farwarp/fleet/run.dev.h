@@ -6,14 +6,18 @@
 //   Layout                      WorkerShared of these columns and the model's own memory
 //   Context                     derived from WorkerContext<Args, columns>
 //   Tasks(context, reader)      run(task, token): [the warps that compute] a task that multiplies nothing
-//   Epilogue(context)           begin_task(), take(task, token, four, sums), end_task(task, exists, column): sums of Epilogue::kModel
-//   Loader(context)             load(weight loader, task): [thread] what a task reads through the ring of weights beside them; false if a wait has expired
+//   Epilogue(context)           begin_task(), take(task, token, four, sums), end_task(task, exists, column):
+//                               sums of Epilogue::kModel
+//   Loader(context)             load(weight loader, task): [thread] what a task reads through the ring of weights
+//                               beside them; false if a wait has expired
 //   first_hidden(context, four) [thread] what the hidden vector begins with
 //   input_site(kind)            the wait site of the input of a task that multiplies
 //   begin(context)              [block] before the first token: the model's shared memory
 //   ended(context)              [thread] after a token: whether no sequence needs another one
-//   end(context)                [the warps that compute, first worker] after the last token: the model's state for the next launch
-// and its tasks call stop_launch() if the call has been given up. fleet's tests have the smallest one (toy_model_test.dev.cc); HACKING.md says how to add one.
+//   end(context)                [the warps that compute, first worker] after the last token: the model's state for
+//                               the next launch
+// and its tasks call stop_launch() if the call has been given up. fleet's tests have the smallest one
+// (toy_model_test.dev.cc); HACKING.md says how to add one.
 #pragma once
 
 #include "farwarp/fleet/packet_finisher.dev.h"
@@ -51,7 +55,8 @@ class NextTasks {
       : context_(context), list_(list) {}
 
   FARWARP_DEVICE void begin_token() { waits_.until = 0; }  // the deadline is of a token, not of the launch
-  /// [warp] Task `number`, which comes after the last one that the warp has got. False if the wait has expired: all warps of the block must then end.
+  /// [warp] Task `number`, which comes after the last one that the warp has got. False if the wait has expired: all
+  /// warps of the block must then end.
   FARWARP_DEVICE bool get(int number, Task& task) {
     if constexpr (Target::kHasBulkCopy)
       return shared_tasks<Model>(context_).get(waits_, context_.args.launch.view, position_, task);

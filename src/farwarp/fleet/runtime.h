@@ -1,4 +1,5 @@
-// The host's side of the runtime: what its kernels read beside a model's weights, and how each dispatcher launches them.
+// The host's side of the runtime: what its kernels read beside a model's weights, and how each dispatcher launches
+// them.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +36,8 @@ class Runtime {
   const DeviceMemory& residual() const { return residual_; }
   int steps() const { return static_cast<int>(plan_.graph.steps.size()); }
 
-  /// Launches `tokens` tokens of `args`, whose `launch` is launch(). `kernel`: that of the dispatcher. next_token(args): what changes from token to
-  /// token, where each has launches of its own.
+  /// Launches `tokens` tokens of `args`, whose `launch` is launch(). `kernel`: that of the dispatcher.
+  /// next_token(args): what changes from token to token, where each has launches of its own.
   template <class Args, class NextToken>
   Status run(FleetDispatcher dispatcher, const Kernel& kernel, Args args, int tokens, const NextToken& next_token,
              Stream stream) const {

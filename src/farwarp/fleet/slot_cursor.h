@@ -1,5 +1,6 @@
-// The slots of a task's weights in the order in which a worker's loading thread copies them: where MatrixShape::stage_at() says that their stages lie.
-// Divisions are done once for each task, and each slot's place is computed from the one before.
+// The slots of a task's weights in the order in which a worker's loading thread copies them: where
+// MatrixShape::stage_at() says that their stages lie. Divisions are done once for each task, and each slot's place is
+// computed from the one before.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,8 @@
 
 namespace farwarp::fleet {
 
-/// Of a matrix without groups. `worker` is one of `workers` of the launch, and the task's tiles are all that it has of the matrix.
+/// Of a matrix without groups. `worker` is one of `workers` of the launch, and the task's tiles are all that it has of
+/// the matrix.
 class SlotCursor {
  public:
   constexpr SlotCursor(const Task& task, int workers, int worker)

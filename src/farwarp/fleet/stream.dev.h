@@ -1,6 +1,7 @@
 // How streamed vectors reach the warps that multiply, and the norm of a whole vector. STREAM.md describes it.
 //
-//   vector loader  wait the step -> for each group and stage: wait empty[v] -> copy the stage of the vector, or some of its squares -> full[v]
+//   vector loader  wait the step -> for each group and stage: wait empty[v] -> copy the stage of the vector, or some
+//                  of its squares -> full[v]
 #pragma once
 
 #include "farwarp/fleet/project.dev.h"
@@ -34,14 +35,14 @@ class VectorLoader {
   FARWARP_DEVICE VectorLoader(const WorldView& view, Shared<std::byte> memory, PlainBuffers buffers)
       : view_(view), memory_(memory), buffers_(buffers) {}
 
-  /// [thread] Loads a task's input, once for each group of its tiles; for the first one also the squares of a norm's input, which follow it. The thread
-  /// has waited for the step. False if a wait has expired.
+  /// [thread] Loads a task's input, once for each group of its tiles; for the first one also the squares of a norm's
+  /// input, which follow it. The thread has waited for the step. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task, bool normed) {
     proxy_fence();  // threads have stored the vector
     constexpr int kStage = vector_stage_bytes(columns);
     const std::byte* const vector = buffers_.memory + task.in;
     const int groups = task.matrix.groups(task.count);
-    int squares = normed ? squares_bytes(columns, task.matrix.stages * kStageColumns) : 0;
+    int squares = normed ? squares_bytes(columns, task.matrix.stages * kStageDepth) : 0;
     for (int group = 0; group < groups; ++group, squares = 0) {
       const int end = task.matrix.stages * kStage + squares;
       for (int at = 0; at < end; at += kStage) {
@@ -83,8 +84,8 @@ template <int columns>
 FARWARP_DEVICE Shared<float> warp_squares(Shared<std::byte> memory) {
   return SharedSums<columns>{memory}.floats(ProjectShared<columns, Target::kHasBulkCopy>::kSquares);
 }
-/// [thread] The inverse root of the mean of a column's squares. A barrier lies between the warps' stores of theirs and this call. The order in which they are added
-/// is fixed.
+/// [thread] The inverse root of the mean of a column's squares. A barrier lies between the warps' stores of theirs and
+/// this call. The order in which they are added is fixed.
 template <int columns>
 FARWARP_DEVICE float inverse_root_of_warps(Shared<std::byte> memory, const InputNorm& norm, int column) {
   float squares = 0;
@@ -93,7 +94,8 @@ FARWARP_DEVICE float inverse_root_of_warps(Shared<std::byte> memory, const Input
     squares = add(squares, load(warp_squares<columns>(memory) + (warp * columns + column)));
   return inverse_root(squares, norm.rows, norm.epsilon);
 }
-/// [thread] The same, where tiles are finished. On CDNA, which has no registers left there, it has been stored in place of the first warp's squares.
+/// [thread] The same, where tiles are finished. On CDNA, which has no registers left there, it has been stored in place
+/// of the first warp's squares.
 template <int columns>
 FARWARP_DEVICE float inverse_root_of_column(Shared<std::byte> memory, const InputNorm& norm, int column) {
   if constexpr (kMfma) return load(warp_squares<columns>(memory) + column);

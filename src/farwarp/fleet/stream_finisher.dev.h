@@ -1,8 +1,9 @@
-// Finishes the tiles of tasks whose vectors stream: the warps that compute finish those of a portion together (stream_project.dev.h). A thread finishes four
-// rows of a column at once, and has the same column and the same four rows of all its tiles.
+// Finishes the tiles of tasks whose vectors stream: the warps that compute finish those of a portion together
+// (stream_project.dev.h). A thread finishes four rows of a column at once, and has the same column and the same four
+// rows of all its tiles.
 //
-// Several ranks, two-shot: each column has an owner rank, which gets all ranks' sums, adds them in the order of the ranks to the residual, and sends all ranks
-// the hidden vector.
+// Several ranks, two-shot: each column has an owner rank, which gets all ranks' sums, adds them in the order of the
+// ranks to the residual, and sends all ranks the hidden vector.
 #pragma once
 
 #include "farwarp/fleet/epilogue.dev.h"
@@ -61,7 +62,8 @@ class StreamFinisher {
     if (task.epilogue == Epilogue::kModel) own_.end_task(task, true, column());
     if (task.rank_sums < 0) return;
     Call call = waiting_on_peers(context_.call, 1);
-    // All sums of the task have been sent. First the owners send the results of all tiles, so that their flights overlap.
+    // All sums of the task have been sent. First the owners send the results of all tiles, so that their flights
+    // overlap.
 #pragma unroll 1
     for (int shot = 0; shot < 2; ++shot) for_all([&](const Four& four, int) { add_ranks(call, four, shot == 0); });
     context_.call.live = call.live;
@@ -145,8 +147,9 @@ class StreamFinisher {
     for (int peer = view.rank + 1; peer < view.size; ++peer) send(peer);
     for (int peer = 0; peer <= view.rank; ++peer) send(peer);
   }
-  /// [warp] `first_shot`: the owner of the column adds up the sums of all ranks, in their order, and sends what becomes of the four rows; other threads do nothing.
-  /// Else all threads take it. One function, so that the kernel has the wait once.
+  /// [warp] `first_shot`: the owner of the column adds up the sums of all ranks, in their order, and sends what becomes
+  /// of the four rows; other threads do nothing. Else all threads take it. One function, so that the kernel has the
+  /// wait once.
   FARWARP_DEVICE void add_ranks(Call& call, const Four& four, bool first_shot) const {
     constexpr int kTogether =
         Target::kHasBulkCopy ? 4 : 1;  ///< ranks, of which each has two packets; CDNA has no registers for more

@@ -1,4 +1,5 @@
-// A task that multiplies a matrix of weights by a streamed vector: the sums of a group of tiles are in registers until the whole vector has been multiplied.
+// A task that multiplies a matrix of weights by a streamed vector: the sums of a group of tiles are in registers until
+// the whole vector has been multiplied.
 //
 //   warps   multiply a group -> for each of its portions: partial sums -> barrier -> finish -> barrier
 #pragma once
@@ -22,8 +23,9 @@ class StreamedProjection {
   FARWARP_DEVICE StreamedProjection(Shared<std::byte> memory, WeightReader<columns>& weights)
       : multiplier_(memory, weights) {}
 
-  /// [the warps that compute] finish(group, portion) for each portion of each group, a task with these tiles of the whole matrix: its partial sums are in shared
-  /// memory. `norm`: of the input; if it exists, finish() may call inverse_root_of_column().
+  /// [the warps that compute] finish(group, portion) for each portion of each group, a task with these tiles of the
+  /// whole matrix: its partial sums are in shared memory. `norm`: of the input; if it exists, finish() may call
+  /// inverse_root_of_column().
   template <class Finish>
   FARWARP_DEVICE void run(Call& call, const Worker<columns>& worker, const Task& task, std::uint32_t site,
                           const InputNorm& norm, const Finish& finish) {

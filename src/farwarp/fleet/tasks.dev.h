@@ -42,8 +42,8 @@ struct TaskList {
   FARWARP_DEVICE int after(int number) const { return number + 1 < end ? number + 1 : first; }
 };
 
-/// Where there is a loading thread, it hands tasks over in shared memory: a task takes a flight to load, and registers until it begins. `memory`:
-/// kTaskRingBytes.
+/// Where there is a loading thread, it hands tasks over in shared memory: a task takes a flight to load, and registers
+/// until it begins. `memory`: kTaskRingBytes.
 struct SharedTasks {
   Shared<std::byte> memory;
 
@@ -64,7 +64,8 @@ struct SharedTasks {
     position.advance();
     return true;
   }
-  /// [warp] The other warps' side. False if the wait has expired; `waits` are of these waits alone, so that it is the same task for all warps.
+  /// [warp] The other warps' side. False if the wait has expired; `waits` are of these waits alone, so that it is the
+  /// same task for all warps.
   FARWARP_DEVICE bool get(BlockWaits& waits, const WorldView& view, Position& position, Task& task) const {
     if (!wait_mbarrier(waits, view, ring().full(position.stage), position.parity)) return false;
     task = task_at(position.stage);

@@ -8,7 +8,8 @@
 //   and
 //   finish   outputs = h * the last norm's weights     no product: every worker waits for all of it
 //
-// Two layers, because sums may be sent again when a peer has shown, by those of another step, that it has added them (Graph::check()).
+// Two layers, because sums may be sent again when a peer has shown, by those of another step, that it has added them
+// (Graph::check()).
 #pragma once
 
 #include <cstdint>

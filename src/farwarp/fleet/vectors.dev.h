@@ -1,4 +1,5 @@
-// Vectors of activations, as tasks read and write them: every worker reads them, and one worker writes each four (layout.h).
+// Vectors of activations, as tasks read and write them: every worker reads them, and one worker writes each four
+// (layout.h).
 #pragma once
 
 #include "farwarp/fleet/numbers.dev.h"
@@ -23,8 +24,8 @@ FARWARP_DEVICE void store_four(const Call& call, const Worker<columns>& worker, 
   store_four_at(call, worker.buffers, vector, four_at(Target::kMatrixUnit, columns, row, column), four);
 }
 
-/// [warp] The sums of the squares of a normed vector of `rows` rows. Each 32 threads have a pair of columns, the first 16 of them the first column; `pair`
-/// is the thread's.
+/// [warp] The sums of the squares of a normed vector of `rows` rows. Each 32 threads have a pair of columns, the first
+/// 16 of them the first column; `pair` is the thread's.
 template <int columns>
 FARWARP_DEVICE float read_squares(Call& call, const Worker<columns>& worker, std::int64_t vector, int rows, int pair,
                                   std::uint32_t site) {
@@ -59,8 +60,8 @@ FARWARP_DEVICE float read_squares(Call& call, const Worker<columns>& worker, std
   return lane < kTileRows ? first : second;
 }
 
-/// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations, in shared memory. Registers for them would be
-/// spilled; on Hopper what is spilled is in L2, because the ring leaves no L1.
+/// What a warp multiplies in a pass: for each of its fragments, the lane's part of the activations, in shared memory.
+/// Registers for them would be spilled; on Hopper what is spilled is in L2, because the ring leaves no L1.
 template <int columns>
 class PassVector {
  public:
@@ -117,7 +118,7 @@ class PassVector {
   /// The place of the warp's four `number` of the pass that begins at stage `first`.
   static FARWARP_DEVICE std::int64_t place_of(int first, int number) {
     const int stage = number / kOfStage, in_stage = number % kOfStage;
-    return std::int64_t{first + stage} * (kStageColumns / 4 * columns) + warp_index() * kOfStage + in_stage;
+    return std::int64_t{first + stage} * (kStageDepth / 4 * columns) + warp_index() * kOfStage + in_stage;
   }
 
   Shared<std::uint64_t> words_;

@@ -1,5 +1,6 @@
-// How a worker reads its stages of weights. Hopper: one warp loads them into a ring in shared memory and runs ahead of the tasks; the weights of the
-// next task arrive while this one waits for activations. CDNA: each wave loads its fragments of a tile into registers.
+// How a worker reads its stages of weights. Hopper: one warp loads them into a ring in shared memory and runs ahead of
+// the tasks; the weights of the next task arrive while this one waits for activations. CDNA: each wave loads its
+// fragments of a tile into registers.
 #pragma once
 
 #include "farwarp/fleet/slot_cursor.h"
@@ -95,7 +96,8 @@ class WeightLoader {
     ++in_flight_;
     return true;
   }
-  /// [thread] Issues a copy into the slot that was begun last. What it loads, weights and pages, is read once a token, so it should not displace vectors.
+  /// [thread] Issues a copy into the slot that was begun last. What it loads, weights and pages, is read once a token,
+  /// so it should not displace vectors.
   FARWARP_DEVICE void copy(int offset, Global<const std::byte> from, int bytes) const {
     bulk_load<Cache::streaming>(memory_ + (begun_ * kSlotBytes + offset), from, bytes,
                                 weight_ring<columns>(memory_).full(begun_));
@@ -157,7 +159,8 @@ class WeightReader {
       position_.advance(slots);
     }
   }
-  /// [warp] Of the next kWarps stages, of which each warp reads one, gives back the slot of the warp's own. It also arrives for the warps that do not read this slot.
+  /// [warp] Of the next kWarps stages, of which each warp reads one, gives back the slot of the warp's own. It also
+  /// arrives for the warps that do not read this slot.
   FARWARP_DEVICE void release_own() {
     if constexpr (Target::kHasBulkCopy) {
       constexpr int kSlots = kWarps / kSlotStages;

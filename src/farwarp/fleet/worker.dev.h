@@ -51,7 +51,8 @@ FARWARP_DEVICE Global<Packet> packets_at(const WorldView& view, std::int64_t buf
   return own_address<Packet>(view, buffer);
 }
 
-/// [thread] The fours of a buffer at the places `at` whose bits are set in `wanted`: packets once they have arrived, plain ones as they are.
+/// [thread] The fours of a buffer at the places `at` whose bits are set in `wanted`: packets once they have arrived,
+/// plain ones as they are.
 template <int count, class SomeBuffers>
 FARWARP_DEVICE void read_fours(Call& call, const SomeBuffers& buffers, std::int64_t buffer,
                                const std::int64_t (&at)[count], std::uint32_t wanted, std::uint64_t (&data)[count],

@@ -1,4 +1,5 @@
-// The shared memory of a worker, in bytes from its begin: the ring of weights, what products need, the model's, and what a launch needs.
+// The shared memory of a worker, in bytes from its begin: the ring of weights, what products need, the model's, and
+// what a launch needs.
 #pragma once
 
 #include "farwarp/fleet/gang.h"
@@ -6,8 +7,8 @@
 
 namespace farwarp::fleet {
 
-/// `model_bytes`: the model's, at kModel. `between_bytes`: of those that it uses between products, at kBetween: without bulk copies where vectors wait for
-/// products, else nowhere (it has the ring's stages).
+/// `model_bytes`: the model's, at kModel. `between_bytes`: of those that it uses between products, at kBetween: without
+/// bulk copies where vectors wait for products, else nowhere (it has the ring's stages).
 template <int columns, bool bulk_copy, int model_bytes, int between_bytes>
 struct WorkerShared {
   using Project = ProjectShared<columns, bulk_copy>;

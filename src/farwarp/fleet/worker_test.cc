@@ -1,5 +1,5 @@
-// Parts of a worker, alone. Of the loading threads: whatever they have loaded when they stop, and whether or not a wait has expired, no copy outlives
-// the block. The squares that follow a streamed vector.
+// Parts of a worker, alone. Of the loading threads: whatever they have loaded when they stop, and whether or not a wait
+// has expired, no copy outlives the block. The squares that follow a streamed vector.
 #include "farwarp/fleet/worker_test.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_P(WorkerParts, NoCopyOfAVectorOutlivesItsBlock) {
                             Load{2 * kRing, kRing}, Load{kRing + 1, 0}, Load{2 * kRing, kRing - 2}}) {
       Task task{};
       task.count = 1;
-      task.matrix = {1, load.copies, kMostPassStages, kGroupTiles};
+      task.matrix = {1, load.copies, kMaxPassStages, kGroupTiles};
       expect_all_land("fleet_test_load_vector", kRing, load, task,
                       std::int64_t{load.copies} * vector_stage_bytes(kLoaderTestColumns));
     }
@@ -90,7 +90,8 @@ TEST_P(WorkerParts, NoCopyOfWeightsOutlivesItsBlock) {
   }
 }
 
-/// Of one copy of squares, of two of which the second is short, and of three; after an odd and an even number of stages.
+/// Of one copy of squares, of two of which the second is short, and of three; after an odd and an even number of
+/// stages.
 TEST_P(WorkerParts, SquaresFollowTheirVector) {
   constexpr int kColumns = kSquaresTestColumns;
   constexpr float kEpsilon = 0.5f;
@@ -101,7 +102,7 @@ TEST_P(WorkerParts, SquaresFollowTheirVector) {
         Device& device = world.device();
         const auto kernel = device.kernel("fleet_test_squares");
         ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
-        const int rows = stages * kStageColumns, tiles = rows / kTileRows;
+        const int rows = stages * kStageDepth, tiles = rows / kTileRows;
         std::vector<float> numbers(static_cast<std::size_t>(normed_fours(kColumns, rows)) * 2);  // two of a four
         const auto square = [](int tile, int column) { return static_cast<float>(tile % 7 + 3 * column + 1); };
         for (int tile = 0; tile < tiles; ++tile) {
@@ -114,7 +115,7 @@ TEST_P(WorkerParts, SquaresFollowTheirVector) {
         const auto inverses = DeviceMemory::create(device, kColumns * sizeof(float));
         Task task{};
         task.count = 1;
-        task.matrix = {1, stages, kMostPassStages, kGroupTiles};
+        task.matrix = {1, stages, kMaxPassStages, kGroupTiles};
         const auto weights = DeviceMemory::create(device, static_cast<std::size_t>(task.matrix.bytes()));
         ASSERT_TRUE(vector.ok() && inverses.ok() && weights.ok());
         ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());

@@ -59,7 +59,7 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
     WeightReader<kColumns> weights(args.view, slots, {}, worker);
     WgmmaMultiplier<kColumns> multiplier(memory, weights);
     WgmmaMultiplier<kColumns>::PortionSums sums[WgmmaMultiplier<kColumns>::kPortions] = {};
-    const InputNorm norm{true, args.task.matrix.stages * kStageColumns, args.epsilon};
+    const InputNorm norm{true, args.task.matrix.stages * kStageDepth, args.epsilon};
     multiplier.begin_task(worker, args.task, norm);
     multiplier.multiply(call, worker, args.task, 0, 0, sums);
     sync_warps();

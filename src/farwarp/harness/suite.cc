@@ -177,7 +177,7 @@ class SuiteParser {
 };
 
 Result<Suite> load_file(const std::filesystem::path& path) {
-  const auto text = read_file(path, kMostJsonBytes);
+  const auto text = read_file(path, kMaxJsonBytes);
   if (!text.ok()) return invalid_argument(fmt::format("suite {} {}", path.string(), text.status().message()));
   return parse_suite(*text, path.string());
 }

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kMostTextBytes = std::size_t{64} << 20;  // prompts of 64 sequences, too
+constexpr std::size_t kMaxTextBytes = std::size_t{64} << 20;  // prompts of 64 sequences, too
 
 std::string slug_of(std::string_view device_name) {
   std::string slug;
@@ -49,7 +49,7 @@ Result<fs::path> kept_file(std::string_view what, std::string_view device_name, 
 }
 
 Result<std::string> read_text(const fs::path& path) {
-  auto text = read_file(path, kMostTextBytes);
+  auto text = read_file(path, kMaxTextBytes);
   return text.ok() ? std::move(text) : unavailable("it " + text.status().message());
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::uint64_t kMostHeaderBytes = 100'000'000;  // as in the reference implementation
+constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // as in the reference implementation
 constexpr std::size_t kLengthBytes = 8;
 constexpr const char* kIndex = "model.safetensors.index.json";
 
@@ -84,7 +84,7 @@ Status Safetensors::add_file(const std::string& path) {
   if (bytes.size() < kLengthBytes)
     return wrong(path, fmt::format("has {} bytes; allowed: at least {}", bytes.size(), kLengthBytes));
   std::memcpy(&header, bytes.data(), kLengthBytes);
-  const std::uint64_t most = std::min<std::uint64_t>(kMostHeaderBytes, bytes.size() - kLengthBytes);
+  const std::uint64_t most = std::min<std::uint64_t>(kMaxHeaderBytes, bytes.size() - kLengthBytes);
   if (header > most) return wrong(path, fmt::format("its header has {} bytes; allowed: up to {}", header, most));
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + kLengthBytes;
   const auto table = parse_json({text, static_cast<std::size_t>(header)});
@@ -141,7 +141,7 @@ Result<std::set<std::string>> Safetensors::files_of(const std::string& folder) {
   // Of both transformers, too, takes the single file.
   if (exists(symlink_status(folder + "/" + whole, error)) || !exists(symlink_status(index, error)))
     return std::set<std::string>{whole};
-  const auto text = read_file(index, kMostHeaderBytes);
+  const auto text = read_file(index, kMaxHeaderBytes);
   if (!text.ok()) return wrong(index, text.status().message());
   const auto table = parse_json(*text);
   if (!table.ok()) return wrong(index, table.status().message());

@@ -15,13 +15,13 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint64_t kLongestHoldNs = 200'000'000;
 // How long ranks wait for each other on the host: longer than a rank's device may take to give up.
 constexpr std::chrono::minutes kHostPatience{10};
-constexpr std::size_t kMostBytes = std::size_t{64} << 30;
+constexpr std::size_t kMaxBytes = std::size_t{64} << 30;
 
 Status check_bytes(const char* name, std::size_t bytes, int least_tiles) {
   const std::size_t least = static_cast<std::size_t>(least_tiles) * kTileBytes;
-  if (bytes % kTileBytes == 0 && bytes >= least && bytes <= kMostBytes) return {};
+  if (bytes % kTileBytes == 0 && bytes >= least && bytes <= kMaxBytes) return {};
   return invalid_argument(
-      fmt::format("{} is {}: allowed is a multiple of {} in {}..{}", name, bytes, kTileBytes, least, kMostBytes));
+      fmt::format("{} is {}: allowed is a multiple of {} in {}..{}", name, bytes, kTileBytes, least, kMaxBytes));
 }
 
 Status check_count(const char* name, int value, int low, int high) {

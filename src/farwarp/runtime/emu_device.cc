@@ -286,12 +286,12 @@ Result<int> from_environment(const char* variable, int otherwise, int most) {
 
 Result<std::shared_ptr<Device>> open_emu_device(TargetKind personality, int ordinal) {
   if (Status status = check_ordinal(personality, ordinal, kEmulatedDevices); !status.ok()) return status;
-  constexpr int kMostMultiprocessors = 304;  // of an MI300X
-  const Result<int> multiprocessors = from_environment("FARWARP_EMU_MULTIPROCESSORS", 8, kMostMultiprocessors);
+  constexpr int kMaxMultiprocessors = 304;  // of an MI300X
+  const Result<int> multiprocessors = from_environment("FARWARP_EMU_MULTIPROCESSORS", 8, kMaxMultiprocessors);
   if (!multiprocessors.ok()) return multiprocessors.status();
   const bool several = personality == TargetKind::kEmuGfx942;
   const Result<int> xcds =
-      several ? from_environment("FARWARP_EMU_XCDS", *multiprocessors % 8 == 0 ? 8 : 1, kMostXcds) : Result<int>(1);
+      several ? from_environment("FARWARP_EMU_XCDS", *multiprocessors % 8 == 0 ? 8 : 1, kMaxXcds) : Result<int>(1);
   if (!xcds.ok()) return xcds.status();
   MachineShape shape;
   shape.target = personality;

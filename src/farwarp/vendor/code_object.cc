@@ -21,12 +21,12 @@ std::vector<const CodeObject*>& table() {
 // The size of the image, 8 bytes, little-endian; then a zlib stream. Null if they are damaged.
 const std::vector<std::byte>* decompress(std::span<const std::byte> compressed) {
   constexpr std::size_t kSizeBytes = 8;
-  constexpr std::uint64_t kMostRatio = 1032;  // of deflate: a damaged size must not allocate all memory
+  constexpr std::uint64_t kMaxRatio = 1032;  // of deflate: a damaged size must not allocate all memory
   if (compressed.size() <= kSizeBytes) return nullptr;
   std::uint64_t size = 0;
   for (std::size_t at = 0; at < kSizeBytes; ++at) size |= std::to_integer<std::uint64_t>(compressed[at]) << (8 * at);
   const std::span<const std::byte> stream = compressed.subspan(kSizeBytes);
-  if (size > kMostRatio * stream.size()) return nullptr;
+  if (size > kMaxRatio * stream.size()) return nullptr;
   auto image = std::make_unique<std::vector<std::byte>>(size);
   uLongf written = size;
   const int error = uncompress(reinterpret_cast<Bytef*>(image->data()), &written,

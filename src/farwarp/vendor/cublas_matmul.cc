@@ -71,10 +71,10 @@ Status Matmul::find_algorithms() {
                           sizeof(most));
   }
   if (!status.ok()) return status;
-  std::array<HeuristicResult, kMostAlgorithms> results{};
+  std::array<HeuristicResult, kMaxAlgorithms> results{};
   int returned = 0;
   status = library.call(library.heuristic, handle_.get(), desc_.get(), w_.get(), x_.get(), out_.get(), out_.get(),
-                        preference.get(), kMostAlgorithms, results.data(), &returned);
+                        preference.get(), kMaxAlgorithms, results.data(), &returned);
   if (!status.ok()) return status;
   std::copy_if(results.begin(), results.begin() + returned, std::back_inserter(algorithms_),
                [](const HeuristicResult& result) { return result.state == Error::kSuccess; });

@@ -18,7 +18,7 @@ namespace farwarp::cublas_lt {
 /// for the device. Move-only. Not thread-safe.
 class Matmul {
  public:
-  static constexpr int kMostAlgorithms = 8;
+  static constexpr int kMaxAlgorithms = 8;
   /// In bytes, of every pointer that run() takes. The heuristic assumes it by default.
   static constexpr int kAlignment = 256;
 
@@ -28,7 +28,7 @@ class Matmul {
   static Result<Matmul> create(const Library& library, int m, int n, int k, DType dtype, bool has_bias,
                                std::size_t workspace_bytes);
 
-  /// 1 to kMostAlgorithms. cuBLASLt expects those with lower numbers to be faster.
+  /// 1 to kMaxAlgorithms. cuBLASLt expects those with lower numbers to be faster.
   int algorithms() const { return static_cast<int>(algorithms_.size()); }
 
   /// Asynchronous. Can be captured after each algorithm has run once, because its kernel may have to be loaded. `bias`

@@ -25,7 +25,8 @@ struct Qwen3Config {
   Status check() const;
 };
 
-/// "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"; "nano", "tiny", "tiny64" (head_dim 64) "nano4" (up to 4 ranks) and "nano8" (up to 8) for tests. An error lists them.
+/// "qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"; "nano", "tiny", "tiny64" (head_dim 64)
+/// "nano4" (up to 4 ranks) and "nano8" (up to 8) for tests. An error lists them.
 Result<Qwen3Config> qwen3_config(std::string_view name);
 
 }  // namespace farwarp

@@ -86,8 +86,8 @@ Status Qwen3Decoder::State::end_all(Stream stream) {
   return status;
 }
 
-/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its keys and values may be
-/// NaN, and would make a later sequence's outputs NaN.
+/// After World::recover() the sequences of the failed call are ended: ranks may have stopped at different tokens. Its
+/// keys and values may be NaN, and would make a later sequence's outputs NaN.
 Status Qwen3Decoder::State::follow_recovery(Stream stream) {
   if (recoveries == world->recoveries()) return {};
   if (Status status = world->device().fill(cache.get(), 0, cache.bytes(), stream); !status.ok()) return status;

@@ -125,7 +125,8 @@ TEST_P(Qwen3Files, WeightsThatAreNoNumbersEndTheCall) {
   });
 }
 
-/// The embedding of one token is no number; two ranks sample. A sequence that has it ends the call; then the same decoder is right again.
+/// The embedding of one token is no number; two ranks sample. A sequence that has it ends the call; then the same
+/// decoder is right again.
 TEST_P(Qwen3Files, AfterANumberThatIsNoneTheSameDecoderGoesOn) {
   for (const int ranks : {1, 2}) {
     const Qwen3Config config = *qwen3_config(ranks == 1 ? "nano" : "nano4");

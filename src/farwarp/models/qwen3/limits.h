@@ -1,5 +1,5 @@
-// What callers may ask a decoder for. The library's checks and the command line's options have these limits from here; those that kernels are
-// compiled with are in args.h and fleet/layout.h.
+// What callers may ask a decoder for. The library's checks and the command line's options have these limits from here;
+// those that kernels are compiled with are in args.h and fleet/layout.h.
 #pragma once
 
 #include <bit>
@@ -8,12 +8,12 @@
 
 namespace farwarp::qwen3 {
 
-inline constexpr int kMostPositions = 1 << 20;  ///< of a sequence
+inline constexpr int kMaxPositions = 1 << 20;   ///< of a sequence
 inline constexpr int kLeastPrefillTokens = 16;  ///< of a chunk of a prompt
-inline constexpr int kMostPrefillTokens = 8192;
+inline constexpr int kMaxPrefillTokens = 8192;
 // A temperature that is not 0 (greedy).
 inline constexpr float kLeastTemperature = 0.001f;
-inline constexpr float kMostTemperature = 1000;
+inline constexpr float kMaxTemperature = 1000;
 
 /// 1, 2, 4 or 8.
 constexpr bool can_share(int ranks) {

@@ -13,8 +13,8 @@
 
 #include "farwarp/base/half.h"
 #include "farwarp/models/qwen3/case/oracle.h"
-#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/qwen3/qwen3.h"
+#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/safetensors.h"
 
 namespace farwarp::qwen3 {

@@ -6,8 +6,8 @@
 #include <bit>
 
 #include "farwarp/base/arguments.h"
-#include "farwarp/models/qwen3/limits.h"
 #include "farwarp/models/qwen3/decode/shared_layout.h"
+#include "farwarp/models/qwen3/limits.h"
 
 namespace farwarp {
 namespace {
@@ -23,15 +23,15 @@ Status check(const Qwen3Limits& limits) {
   const auto wrong = [](const char* field, int value, const std::string& allowed) {
     return invalid_argument(fmt::format("Qwen3Limits.{} is {}; allowed: {}", field, value, allowed));
   };
-  if (limits.sequences < 1 || limits.sequences > fleet::kMostColumns)
-    return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMostColumns));
-  if (limits.positions < 1 || limits.positions > qwen3::kMostPositions)
-    return wrong("positions", limits.positions, fmt::format("1 to {}", qwen3::kMostPositions));
-  if (limits.splits < 0 || limits.splits > qwen3::kMostSplits)
-    return wrong("splits", limits.splits, fmt::format("0 (chosen by the plan), 1 to {}", qwen3::kMostSplits));
+  if (limits.sequences < 1 || limits.sequences > fleet::kMaxColumns)
+    return wrong("sequences", limits.sequences, fmt::format("1 to {}", fleet::kMaxColumns));
+  if (limits.positions < 1 || limits.positions > qwen3::kMaxPositions)
+    return wrong("positions", limits.positions, fmt::format("1 to {}", qwen3::kMaxPositions));
+  if (limits.splits < 0 || limits.splits > qwen3::kMaxSplits)
+    return wrong("splits", limits.splits, fmt::format("0 (chosen by the plan), 1 to {}", qwen3::kMaxSplits));
   if (limits.max_sms < 0) return wrong("max_sms", limits.max_sms, "0 (all) or more");
-  if (limits.most_top_k < 0 || limits.most_top_k > qwen3::kMostTopK)
-    return wrong("most_top_k", limits.most_top_k, fmt::format("0 (greedy) to {}", qwen3::kMostTopK));
+  if (limits.most_top_k < 0 || limits.most_top_k > qwen3::kMaxTopK)
+    return wrong("most_top_k", limits.most_top_k, fmt::format("0 (greedy) to {}", qwen3::kMaxTopK));
   if (limits.vectors > Qwen3Vectors::kStreamed)
     return wrong("vectors", static_cast<int>(limits.vectors), "0 (faster), 1 (packets), 2 (streamed)");
   return {};
@@ -49,7 +49,7 @@ Status share(Qwen3Plan& plan) {
   };
   if (!qwen3::can_share(ranks))
     return invalid_argument(fmt::format("Qwen3 is for {} ranks; allowed: 1, 2, 4, 8", ranks));
-  constexpr int kStep = fleet::kStageColumns;
+  constexpr int kStep = fleet::kStageDepth;
   if (config.kv_heads % ranks != 0) return wrong("kv_heads", config.kv_heads, "a multiple of the ranks");
   if (config.query_heads * config.head_dim % (kStep * ranks) != 0)
     return wrong("query_heads", config.query_heads,
@@ -98,7 +98,7 @@ MatrixSizes matrices_of(const Qwen3Plan& plan) {
 bool can_be_packets(const Qwen3Plan& plan, int columns, bool bulk_copy) {
   const MatrixSizes all = matrices_of(plan);
   const auto fits = [&](const MatrixSize& size) {
-    const MatrixShape shape{tiles_of(size.rows), size.columns / fleet::kStageColumns,
+    const MatrixShape shape{tiles_of(size.rows), size.columns / fleet::kStageDepth,
                             fleet::most_pass_stages(columns, bulk_copy)};
     return fleet::keeps_sums(shape, plan.workers);
   };
@@ -113,9 +113,10 @@ std::int64_t matrix_bytes(const Qwen3Plan& plan) {
          bytes(all.head);
 }
 
-/// Whether five to eight sequences that could be packets are faster if they stream. Packets of so many take each worker longer to read than weights take to
-/// arrive, and the more the larger the vectors are; streams have the ends of five steps in each layer instead, which take the same time for all
-/// models. The bound lies between models that were measured on Hopper (MEASURED.md, "Five to eight sequences"). CDNA was not measured.
+/// Whether five to eight sequences that could be packets are faster if they stream. Packets of so many take each worker
+/// longer to read than weights take to arrive, and the more the larger the vectors are; streams have the ends of five
+/// steps in each layer instead, which take the same time for all models. The bound lies between models that were
+/// measured on Hopper (MEASURED.md, "Five to eight sequences"). CDNA was not measured.
 bool streams_faster(const Qwen3Plan& plan, bool bulk_copy) {
   constexpr std::int64_t kLeastBytes = 5'000'000'000;
   constexpr int kLeastSequences = 5;
@@ -127,7 +128,7 @@ Result<int> columns_for(const Qwen3Plan& plan, bool bulk_copy) {
   const int sequences = plan.limits.sequences;
   const int columns = static_cast<int>(std::bit_ceil(static_cast<unsigned>(sequences)));
   const Qwen3Vectors wanted = plan.limits.vectors;
-  const bool room = columns <= fleet::kMostPacketColumns && can_be_packets(plan, columns, bulk_copy);
+  const bool room = columns <= fleet::kMaxPacketColumns && can_be_packets(plan, columns, bulk_copy);
   if (wanted == Qwen3Vectors::kPackets && !room)
     return invalid_argument(
         fmt::format("Qwen3Limits.vectors is packets, for which {} sequences of this model on {} workers have no room; "
@@ -135,16 +136,17 @@ Result<int> columns_for(const Qwen3Plan& plan, bool bulk_copy) {
                     sequences, plan.workers));
   const bool packets =
       wanted == Qwen3Vectors::kPackets || (wanted == Qwen3Vectors::kFaster && room && !streams_faster(plan, bulk_copy));
-  return packets ? columns : std::max(columns, 2 * fleet::kMostPacketColumns);
+  return packets ? columns : std::max(columns, 2 * fleet::kMaxPacketColumns);
 }
 
-/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a step of its own, worth kLeastSpared bytes that a worker
-/// reads (docs/decisions.md, "More than eight sequences stream their vectors"; not measured on CDNA). A worker is spared all but the longest split of
-/// a KV head's keys and values, whole tiles. A sequence grows up to the limit: half of it stands for its length.
+/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a
+/// step of its own, worth kLeastSpared bytes that a worker reads (docs/decisions.md, "More than eight sequences stream
+/// their vectors"; not measured on CDNA). A worker is spared all but the longest split of a KV head's keys and values,
+/// whole tiles. A sequence grows up to the limit: half of it stands for its length.
 int splits_for(const Qwen3Plan& plan) {
-  if (!plan.streams) return qwen3::kMostSplits;
+  if (!plan.streams) return qwen3::kMaxSplits;
   constexpr std::int64_t kLeastSpared = 131'000;
-  const int sharing = std::clamp(plan.workers / (plan.limits.sequences * plan.kv_heads), 1, qwen3::kMostSplits);
+  const int sharing = std::clamp(plan.workers / (plan.limits.sequences * plan.kv_heads), 1, qwen3::kMaxSplits);
   const int keys = plan.limits.positions / 2;
   const int of_longest = std::min(keys, (qwen3::tiles_of(keys) + sharing - 1) / sharing * qwen3::kTileKeys);
   return std::int64_t{4} * plan.config.head_dim * (keys - of_longest) >= kLeastSpared ? sharing : 1;
@@ -157,10 +159,10 @@ Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
   if (!columns.ok()) return columns.status();
   plan.columns = *columns;
   plan.streams = fleet::streams(plan.columns);
-  if (!traits.bulk_copy && plan.columns > qwen3::kMostColumnsWithoutBulkCopy)
+  if (!traits.bulk_copy && plan.columns > qwen3::kMaxColumnsWithoutBulkCopy)
     return invalid_argument(
         fmt::format("Qwen3Limits.sequences is {}; allowed on this device, which has {} KB of shared memory: 1 to {}",
-                    sequences, traits.shared_bytes / 1024, qwen3::kMostColumnsWithoutBulkCopy));
+                    sequences, traits.shared_bytes / 1024, qwen3::kMaxColumnsWithoutBulkCopy));
   plan.gang = !traits.bulk_copy;
   plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
@@ -319,7 +321,7 @@ class Builder {
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, const MatrixSize& size) {
-    step.matrix = {tiles_of(size.rows), size.columns / fleet::kStageColumns, plan_.pass_stages,
+    step.matrix = {tiles_of(size.rows), size.columns / fleet::kStageDepth, plan_.pass_stages,
                    plan_.streams ? fleet::kGroupTiles : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
@@ -347,9 +349,10 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
   plan.ranks = ranks;
   if (const Status status = share(plan); !status.ok()) return status;
   const int most = limits.max_sms == 0 ? shape.multiprocessors : std::min(limits.max_sms, shape.multiprocessors);
-  // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before all have read it.
-  plan.workers = std::min(
-      {most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMostWorkers});
+  // Every worker has a tile of gate and up in each layer, and of the head: so no worker writes a buffer again before
+  // all have read it.
+  plan.workers =
+      std::min({most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMaxWorkers});
   if (const Status status = set_columns(plan, shape.traits); !status.ok()) return status;
   if (limits.splits == 0) plan.limits.splits = splits_for(plan);
   plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);

@@ -22,8 +22,10 @@ struct Qwen3Limits {
   int sequences = 1;     ///< at once, 1 to 64; on CDNA3 to 32
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
   int splits =
-      0;  ///< that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed vectors as many as there
-  ///< are workers for each KV head of a sequence, if `positions` are so many that this saves more time than the merge takes, else 1
+      /// that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed
+      /// vectors as many as there are workers for each KV head of a sequence, if `positions` are so many that this
+      /// saves more time than the merge takes, else 1
+      0;
   int max_sms = 0;                               ///< 0: all
   int most_top_k = 0;                            ///< of a sequence, 0 to 64; 0: no sequence has a temperature
   int prefill_tokens = 0;                        ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
@@ -55,7 +57,8 @@ struct Qwen3Plan {
   std::int64_t cache_bytes = 0;
   Qwen3PrefillPlan prefill;
 
-  /// Bytes that a rank must read for a token: all matrices and norms, and the keys and values of `keys` positions in all.
+  /// Bytes that a rank must read for a token: all matrices and norms, and the keys and values of `keys` positions in
+  /// all.
   std::int64_t bytes_of_token(std::int64_t keys) const;
 };
 

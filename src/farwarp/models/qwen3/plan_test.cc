@@ -62,7 +62,8 @@ TEST(Qwen3Plan, MoreThanEightSequencesStream) {
     ASSERT_TRUE(plan.ok()) << plan.status().to_string();
     EXPECT_EQ(plan->columns, columns) << sequences;
     EXPECT_EQ(plan->streams, sequences > 8) << sequences;
-    // Threads that compute; of packets those that finish tiles, and one warp that loads; of streams two warps that load.
+    // Threads that compute; of packets those that finish tiles, and one warp that loads; of streams two warps that
+    // load.
     EXPECT_EQ(plan->threads, 256 + (sequences > 8 ? 2 * 32 : 4 * 16 + 32)) << sequences;
     // What a worker multiplies while the vector streams by once.
     for (const fleet::Step& step : plan->graph.steps) {
@@ -145,7 +146,8 @@ TEST(Qwen3Plan, EitherFormOfVectorsCanBeAskedFor) {
             "Qwen3Limits.vectors is 3; allowed: 0 (faster), 1 (packets), 2 (streamed)");
 }
 
-/// In a pass of CDNA3 are 10 stages of eight columns: 8B's gate and up have 16, and a worker six tiles of it, of which it cannot keep the sums.
+/// In a pass of CDNA3 are 10 stages of eight columns: 8B's gate and up have 16, and a worker six tiles of it, of which
+/// it cannot keep the sums.
 TEST(Qwen3Plan, VectorsStreamWherePacketsHaveNoRoom) {
   const auto columns = [](const char* model, int sequences, int most_top_k = 0, int ranks = 1) {
     const auto plan =
@@ -210,7 +212,8 @@ TEST(Qwen3Plan, SplitsAreAsManyAsWorkersShareASequence) {
   EXPECT_EQ(splits("qwen3-8b", 8, 1, 17), -1);
 }
 
-/// Else the merge takes longer than what a split spares: half of the positions, of 512 bytes each, by half of the workers.
+/// Else the merge takes longer than what a split spares: half of the positions, of 512 bytes each, by half of the
+/// workers.
 TEST(Qwen3Plan, SequencesOfFewPositionsAreNotSplit) {
   const auto splits = [](int sequences, int positions, int ranks = 1) {
     const auto plan =

@@ -12,8 +12,8 @@
 #include "farwarp/base/arguments.h"
 #include "farwarp/base/overlap.h"
 #include "farwarp/models/qwen3/decoder_state.h"
-#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/qwen3/limits.h"
+#include "farwarp/models/qwen3/weights/files.h"
 #include "farwarp/models/qwen3/weights/packing.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/world/host/collectives.h"
@@ -22,13 +22,14 @@ namespace farwarp {
 namespace {
 
 using qwen3::kLeastTemperature;
-using qwen3::kMostTemperature;
+using qwen3::kMaxTemperature;
 using qwen3::size;
 
-constexpr int kMostTokens = 1 << 16;
+constexpr int kMaxTokens = 1 << 16;
 constexpr std::chrono::minutes kPatience{10};  // for copies, packing, and ranks that load more slowly
 
-/// Collective: ok if all ranks are. A rank that has failed keeps its own reason; the others get that of the first such rank.
+/// Collective: ok if all ranks are. A rank that has failed keeps its own reason; the others get that of the first such
+/// rank.
 Status agree(World& world, const Status& mine) {
   const Status all = all_ok(world.bootstrap(), mine, kPatience);
   return mine.ok() ? all : mine;
@@ -127,8 +128,8 @@ Status check_sampling(const Qwen3Sampling& sampling, int most_top_k) {
   };
   const float temperature = sampling.temperature;
   if (temperature == 0) return {};
-  if (!(temperature >= kLeastTemperature && temperature <= kMostTemperature))
-    return wrong("temperature", temperature, fmt::format("0 (greedy), {} to {}", kLeastTemperature, kMostTemperature));
+  if (!(temperature >= kLeastTemperature && temperature <= kMaxTemperature))
+    return wrong("temperature", temperature, fmt::format("0 (greedy), {} to {}", kLeastTemperature, kMaxTemperature));
   if (most_top_k == 0)
     return wrong("temperature", temperature, "0 (greedy) of a decoder whose Qwen3Limits.most_top_k is 0");
   if (sampling.top_k < 1 || sampling.top_k > most_top_k)
@@ -217,8 +218,8 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
   if (Status open = check_open("Qwen3Decoder", state_); !open.ok()) return open;
   State& state = *state_;
   const Qwen3Plan& plan = state.plan;
-  if (call.tokens < 1 || call.tokens > kMostTokens)
-    return invalid_argument(fmt::format("Qwen3Call.tokens is {}; allowed: 1 to {}", call.tokens, kMostTokens));
+  if (call.tokens < 1 || call.tokens > kMaxTokens)
+    return invalid_argument(fmt::format("Qwen3Call.tokens is {}; allowed: 1 to {}", call.tokens, kMaxTokens));
   if (call.dispatcher == FleetDispatcher::kGang && !plan.gang)
     return {StatusCode::kUnavailable,
             "Qwen3Call.dispatcher is gang; allowed on a device with one L2 and bulk copies: static, graph"};
@@ -226,9 +227,9 @@ Status Qwen3Decoder::decode(const Qwen3Call& call, Stream stream) {
     return invalid_argument(
         fmt::format("Qwen3Call.dispatcher is gang; allowed with Qwen3Limits.most_top_k of {}: static, graph",
                     plan.limits.most_top_k));
-  if (call.end_tokens.size() > size(qwen3::kMostEndTokens))
+  if (call.end_tokens.size() > size(qwen3::kMaxEndTokens))
     return invalid_argument(fmt::format("Qwen3Call.end_tokens has {} tokens; allowed: up to {}", call.end_tokens.size(),
-                                        qwen3::kMostEndTokens));
+                                        qwen3::kMaxEndTokens));
   for (std::size_t i = 0; i < call.end_tokens.size(); ++i) {
     if (call.end_tokens[i] < 0 || call.end_tokens[i] >= plan.config.vocabulary)
       return invalid_argument(fmt::format("Qwen3Call.end_tokens[{}] is {}; allowed: 0 to {}", i, call.end_tokens[i],

@@ -44,8 +44,8 @@ void Qwen3Ranks::expect_missing_rank_named(FleetDispatcher dispatcher, int seque
       }
     }
     ASSERT_TRUE(world.recover({stream}).ok());
-    // The call that was given up has left counters of its steps somewhere. If the next one went on from there, steps would begin early, and read what
-    // nothing orders.
+    // The call that was given up has left counters of its steps somewhere. If the next one went on from there, steps
+    // would begin early, and read what nothing orders.
     wait_for_all_ranks(world);
     if (world.rank() == 0) emu::Machine::instance().set_schedule({.seed = 3, .adversarial = true});  // a new report
     wait_for_all_ranks(world);

@@ -1,4 +1,5 @@
-// A decoder whose call has been given up by workers at different steps: the next call must not read what this one has stored.
+// A decoder whose call has been given up by workers at different steps: the next call must not read what this one has
+// stored.
 #include <gtest/gtest.h>
 
 #include <chrono>

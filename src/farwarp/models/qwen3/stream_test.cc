@@ -1,4 +1,5 @@
-// Decoders of more than eight sequences: sequences that end while others go on, and contexts of several tiles of keys, with each number of splits.
+// Decoders of more than eight sequences: sequences that end while others go on, and contexts of several tiles of keys,
+// with each number of splits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -108,7 +109,7 @@ TEST_P(Qwen3Streams, AnEndTokenEndsItsSequenceAlone) {
     };
     std::int32_t never = 0;
     while (chosen_ever(never)) ++never;
-    Tokens ends(qwen3::kMostEndTokens, never);  // the last one counts as the first does
+    Tokens ends(qwen3::kMaxEndTokens, never);  // the last one counts as the first does
     ends.back() = end_token;
     int ended = 0;
     start_all();
@@ -169,7 +170,8 @@ TEST_P(Qwen3Streams, AStoppedSequenceMakesRoomForANewOne) {
   });
 }
 
-/// The logits of `sequences` contexts from `first` on, [sequence][token][vocabulary]. The keys before the first token are zeros.
+/// The logits of `sequences` contexts from `first` on, [sequence][token][vocabulary]. The keys before the first token
+/// are zeros.
 std::vector<std::vector<float>> Qwen3Streams::logits_of(World& world, Stream stream, const Qwen3Config& config,
                                                         const Qwen3Limits& limits, int first) {
   Decoding decoding = Decoding::create(world, stream, 2, limits, config);
@@ -263,7 +265,8 @@ TEST_P(Qwen3Streams, WorkersShareSequencesNotColumns) {
   expect_contexts(config, limits, {0, 1}, 2);
 }
 
-/// Two workers have eight tiles of down each, more than a worker of packets keeps the sums of from pass to pass: five sequences have the kernel of 16.
+/// Two workers have eight tiles of down each, more than a worker of packets keeps the sums of from pass to pass: five
+/// sequences have the kernel of 16.
 TEST_P(Qwen3Streams, FewSequencesStreamWherePacketsHaveNoRoom) {
   Qwen3Config config = *qwen3_config("nano");
   config.intermediate = 21 * 256;  // a stage more than a pass has

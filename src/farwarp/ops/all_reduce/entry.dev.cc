@@ -6,7 +6,7 @@
 namespace farwarp::FARWARP_TARGET::all_reduce {
 
 #define FARWARP_ENTRY(name, T, most, form) \
-  FARWARP_KERNEL(name, Args, kMostThreads) { form<T, most>(args); }
+  FARWARP_KERNEL(name, Args, kMaxThreads) { form<T, most>(args); }
 FARWARP_ALL_REDUCE(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::all_reduce

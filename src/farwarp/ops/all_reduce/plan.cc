@@ -13,12 +13,12 @@ namespace farwarp {
 namespace {
 
 using all_reduce::kLeastChunkVectors;
-using all_reduce::kMostChunkVectors;
+using all_reduce::kMaxChunkVectors;
 using all_reduce::kPartAlignment;
 using all_reduce::kVectorBytes;
 
-constexpr std::int64_t kMostElements = std::int64_t{1} << 28;
-constexpr std::int64_t kMostOneShotBytes = 16 << 20;  ///< if asked for: the inbox has 2 * ranks times as many
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 28;
+constexpr std::int64_t kMaxOneShotBytes = 16 << 20;  ///< if asked for: the inbox has 2 * ranks times as many
 
 std::int64_t quotient_up(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t rounded_up(std::int64_t a, std::int64_t b) { return quotient_up(a, b) * b; }
@@ -39,9 +39,9 @@ Status check(const AllReduceDesc& desc, int ranks) {
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16 && desc.dtype != DType::kF32)
     return wrong("dtype", name_or_number(desc.dtype), "bf16, fp16, fp32");
   if (name_of(desc.mode) == "?") return wrong("mode", name_or_number(desc.mode), "auto, one_shot, two_shot");
-  if (desc.max_elements < 1 || desc.max_elements > kMostElements)
-    return wrong("max_elements", desc.max_elements, fmt::format("1 to {}", kMostElements));
-  const std::int64_t most = kMostOneShotBytes / bytes_of(desc.dtype);
+  if (desc.max_elements < 1 || desc.max_elements > kMaxElements)
+    return wrong("max_elements", desc.max_elements, fmt::format("1 to {}", kMaxElements));
+  const std::int64_t most = kMaxOneShotBytes / bytes_of(desc.dtype);
   if (desc.mode == AllReduceMode::kOneShot && ranks > 1 && desc.max_elements > most)
     return wrong("max_elements", desc.max_elements, fmt::format("1 to {} with mode one_shot", most));
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
@@ -69,7 +69,7 @@ std::int64_t one_shot_bytes_of(const AllReduceDesc& desc, int ranks) {
 
 /// Warps of a launch that send and add up, at most.
 std::int64_t most_warps(const AllReducePlan& plan) {
-  return std::int64_t{plan.most_blocks} * (all_reduce::kMostThreads / plan.warp_size - 1);
+  return std::int64_t{plan.most_blocks} * (all_reduce::kMaxThreads / plan.warp_size - 1);
 }
 
 std::string kernel_of(const AllReduceDesc& desc, int ranks, all_reduce::Form form) {
@@ -102,7 +102,7 @@ Result<AllReducePlan> plan_all_reduce(const AllReduceDesc& desc, const MachineSh
     plan.part_vectors = part_vectors_of(vectors, ranks);
     plan.part_bytes = all_reduce::kKinds * ranks * plan.part_vectors * kVectorBytes;
     // Chunks are smaller than the largest only while warps suffice for them.
-    plan.part_chunks = std::max(quotient_up(plan.part_vectors, kMostChunkVectors),
+    plan.part_chunks = std::max(quotient_up(plan.part_vectors, kMaxChunkVectors),
                                 std::min(quotient_up(plan.part_vectors, kLeastChunkVectors), most_warps(plan)));
     plan.signal_bytes = all_reduce::kKinds * ranks * plan.part_chunks * 8;
   }
@@ -121,7 +121,7 @@ AllReduceLaunch launch_of(const AllReducePlan& plan, std::int64_t elements) {
     launch.part_vectors = part_vectors_of(launch.vectors, plan.ranks);
     const std::int64_t most = most_warps(plan);
     launch.chunk_vectors = kLeastChunkVectors;
-    while (launch.chunk_vectors < kMostChunkVectors && quotient_up(launch.part_vectors, launch.chunk_vectors) > most)
+    while (launch.chunk_vectors < kMaxChunkVectors && quotient_up(launch.part_vectors, launch.chunk_vectors) > most)
       launch.chunk_vectors *= 2;
     const std::int64_t chunks = quotient_up(launch.part_vectors, launch.chunk_vectors);
     launch.groups = static_cast<int>(std::clamp<std::int64_t>(most / chunks, 1, std::max(1, plan.ranks - 1)));
@@ -130,7 +130,7 @@ AllReduceLaunch launch_of(const AllReducePlan& plan, std::int64_t elements) {
   }
   launch.blocks = static_cast<int>(std::min<std::int64_t>(plan.most_blocks, quotient_up(threads, block)));
   const std::int64_t needed = rounded_up(quotient_up(threads, launch.blocks), plan.warp_size);
-  const std::int64_t sending = std::clamp<std::int64_t>(needed, block, all_reduce::kMostThreads - plan.warp_size);
+  const std::int64_t sending = std::clamp<std::int64_t>(needed, block, all_reduce::kMaxThreads - plan.warp_size);
   launch.threads = static_cast<int>(sending) + plan.warp_size;
   return launch;
 }

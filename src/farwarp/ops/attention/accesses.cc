@@ -8,7 +8,7 @@
 namespace farwarp::attention {
 namespace {
 
-constexpr int kMostRows = 1 << 26, kMostHeads = 1 << 16;
+constexpr int kMaxRows = 1 << 26, kMaxHeads = 1 << 16;
 
 struct Limit {
   const char* name;
@@ -28,11 +28,11 @@ int kv_head_of(const PrefillShape& shape, const WorkPlace& place) {
 }  // namespace
 
 Status check(const PrefillShape& shape) {
-  const Limit limits[] = {{"batch", shape.batch, 1, kMostHeads},       {"heads", shape.heads, 1, kMostHeads},
-                          {"kv_heads", shape.kv_heads, 1, kMostHeads}, {"seq_q", shape.seq_q, 1, kMostRows},
-                          {"seq_k", shape.seq_k, 1, kMostRows},        {"head_dim", shape.head_dim, 1, 1024},
-                          {"block_m", shape.block_m, 1, kMostRows},    {"block_n", shape.block_n, 1, kMostRows},
-                          {"window", shape.window, 0, kMostRows},      {"element_bytes", shape.element_bytes, 1, 4}};
+  const Limit limits[] = {{"batch", shape.batch, 1, kMaxHeads},       {"heads", shape.heads, 1, kMaxHeads},
+                          {"kv_heads", shape.kv_heads, 1, kMaxHeads}, {"seq_q", shape.seq_q, 1, kMaxRows},
+                          {"seq_k", shape.seq_k, 1, kMaxRows},        {"head_dim", shape.head_dim, 1, 1024},
+                          {"block_m", shape.block_m, 1, kMaxRows},    {"block_n", shape.block_n, 1, kMaxRows},
+                          {"window", shape.window, 0, kMaxRows},      {"element_bytes", shape.element_bytes, 1, 4}};
   for (const Limit& limit : limits) {
     if (limit.value < limit.low || limit.value > limit.high)
       return invalid_argument(

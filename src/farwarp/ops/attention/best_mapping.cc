@@ -6,11 +6,11 @@
 namespace farwarp::attention {
 namespace {
 
-constexpr int kMostSteps = 32;
-constexpr std::int64_t kMostAccesses = 60'000;
+constexpr int kMaxSteps = 32;
+constexpr std::int64_t kMaxAccesses = 60'000;
 constexpr double kNoise = 0.001;
 
-/// Larger tiles, at most kMostSteps of a head, each of which takes as long as the tiles that it stands for: latencies
+/// Larger tiles, at most kMaxSteps of a head, each of which takes as long as the tiles that it stands for: latencies
 /// of tiles that are loaded one after the other add up.
 struct Coarse {
   CacheMachine machine;
@@ -19,7 +19,7 @@ struct Coarse {
 Coarse coarse_of(const CacheMachine& machine, const PrefillShape& shape) {
   Coarse coarse{machine, shape};
   const int steps = (shape.seq_k + shape.block_n - 1) / shape.block_n;
-  const int factor = (steps + kMostSteps - 1) / kMostSteps;
+  const int factor = (steps + kMaxSteps - 1) / kMaxSteps;
   coarse.shape.block_n = shape.block_n * factor;
   coarse.machine.l2_ns *= factor;
   coarse.machine.memory_side_ns *= factor;
@@ -38,7 +38,7 @@ Result<std::array<MappingCost, std::size(kMappings)>> mapping_costs(const CacheM
   const Coarse coarse = coarse_of(machine, shape);
   CacheOptions options;
   options.granularity = Granularity::kTile;
-  options.most_accesses = kMostAccesses;
+  options.most_accesses = kMaxAccesses;
   std::array<MappingCost, std::size(kMappings)> costs{};
   for (std::size_t i = 0; i < costs.size(); ++i) {
     const PrefillAccesses plan(coarse.shape, kMappings[i], folded, machine.xcds);

@@ -20,10 +20,10 @@ namespace {
 using attention::kUnlimited;
 using attention::Variant;
 
-constexpr int kMostRows = 1 << 26;  // of a tensor; a count of keys and a query's number can be added
-constexpr int kMostHeads = 1 << 12;
-constexpr int kMostBatch = 1 << 16;
-constexpr float kMostScale = 2e38f;  // times log2(e) it is finite
+constexpr int kMaxRows = 1 << 26;  // of a tensor; a count of keys and a query's number can be added
+constexpr int kMaxHeads = 1 << 12;
+constexpr int kMaxBatch = 1 << 16;
+constexpr float kMaxScale = 2e38f;  // times log2(e) it is finite
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("AttentionDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -51,19 +51,19 @@ Status check_pages(const AttentionDesc& desc) {
   if (!has_size)
     return wrong("page_size", desc.page_size, "0 (not paged), 16, 32, 64, or a multiple of 128 up to 65536");
   if (desc.ragged_keys) return wrong("ragged_keys", 1, "0 if k and v are paged");
-  return check_range("pages", desc.pages, 1, kMostRows);
+  return check_range("pages", desc.pages, 1, kMaxRows);
 }
 
 Status check_sizes(const AttentionDesc& desc) {
   return first_failure(
-      {check_range("batch", desc.batch, 1, kMostBatch), check_range("heads", desc.heads, 1, kMostHeads),
-       check_range("kv_heads", desc.kv_heads, 1, kMostHeads),
-       check_range("max_queries", desc.max_queries, 1, kMostRows), check_range("max_keys", desc.max_keys, 1, kMostRows),
-       check_range("window_left", desc.window_left, -1, kMostRows),
-       check_range("window_right", desc.window_right, -1, kMostRows), check_range("max_sms", desc.max_sms, 0, 1 << 16),
-       desc.ragged_queries ? check_range("total_queries", desc.total_queries, 1, kMostRows)
+      {check_range("batch", desc.batch, 1, kMaxBatch), check_range("heads", desc.heads, 1, kMaxHeads),
+       check_range("kv_heads", desc.kv_heads, 1, kMaxHeads),
+       check_range("max_queries", desc.max_queries, 1, kMaxRows), check_range("max_keys", desc.max_keys, 1, kMaxRows),
+       check_range("window_left", desc.window_left, -1, kMaxRows),
+       check_range("window_right", desc.window_right, -1, kMaxRows), check_range("max_sms", desc.max_sms, 0, 1 << 16),
+       desc.ragged_queries ? check_range("total_queries", desc.total_queries, 1, kMaxRows)
                            : check_range("total_queries", desc.total_queries, 0, 0),
-       desc.ragged_keys ? check_range("total_keys", desc.total_keys, 1, kMostRows)
+       desc.ragged_keys ? check_range("total_keys", desc.total_keys, 1, kMaxRows)
                         : check_range("total_keys", desc.total_keys, 0, 0)});
 }
 
@@ -76,9 +76,9 @@ Status check(const AttentionDesc& desc) {
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return invalid_argument(fmt::format("AttentionDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   if (desc.causal && desc.window_right > 0) return wrong("window_right", desc.window_right, "-1 or 0 if causal");
-  if (!(desc.scale >= 0 && desc.scale <= kMostScale))
+  if (!(desc.scale >= 0 && desc.scale <= kMaxScale))
     return invalid_argument(
-        fmt::format("AttentionDesc.scale is {}; allowed: 0 (1 / sqrt(head_dim)) or up to {}", desc.scale, kMostScale));
+        fmt::format("AttentionDesc.scale is {}; allowed: 0 (1 / sqrt(head_dim)) or up to {}", desc.scale, kMaxScale));
   if (desc.softcap != 0)
     return invalid_argument(
         fmt::format("AttentionDesc.softcap is {}; allowed: 0, no kernel caps scores", desc.softcap));

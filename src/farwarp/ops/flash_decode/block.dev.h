@@ -145,7 +145,7 @@ struct Block {
 
  private:
   static constexpr int kWords = kShared.barriers() + (2 * kStages + 10) * 8;
-  static_assert(kWords + 40 <= kShared.total() && kShared.total() <= kMostSharedBytes);
+  static_assert(kWords + 40 <= kShared.total() && kShared.total() <= kMaxSharedBytes);
   static_assert(kRing >= 2);
 
   FARWARP_DEVICE Shared<Mbarrier> barrier(int number) const { return at<Mbarrier>(kShared.barriers()) + number; }

@@ -13,9 +13,9 @@ inline constexpr int kThreads = 384;                  ///< a warpgroup that load
 inline constexpr int kMultipliers = 2;                ///< warpgroups that multiply
 inline constexpr int kQueryBuffers = 2;               ///< of rows of q
 inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 keys of 64 elements, swizzled
-inline constexpr int kMostSharedBytes = 227 * 1024;   ///< of a block
+inline constexpr int kMaxSharedBytes = 227 * 1024;   ///< of a block
 inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works may have several splits
-inline constexpr int kMostListed = 64;                ///< items that a block merges after its works
+inline constexpr int kMaxListed = 64;                ///< items that a block merges after its works
 inline constexpr int kBarrierBytes = 512;             ///< barriers and words
 
 struct DecodeShared {
@@ -39,7 +39,7 @@ struct DecodeShared {
   /// As many as fit, each multiplier as many as the other: up to 4. More copies in flight make all other accesses wait
   /// longer (MEASURED.md).
   constexpr int stages() const {
-    const int fit = (kMostSharedBytes - kBarrierBytes - kMostListed * 8 - kQueryBuffers * query_bytes() -
+    const int fit = (kMaxSharedBytes - kBarrierBytes - kMaxListed * 8 - kQueryBuffers * query_bytes() -
                      kMultipliers * (probability_bytes() + warp_bytes()) - handed_bytes()) /
                     stage_bytes();
     return fit < 4 ? fit / kMultipliers * kMultipliers : 4;
@@ -59,7 +59,7 @@ struct DecodeShared {
   constexpr int handed_bytes() const { return rows * dim * 4 + rows * 8; }
   /// Items that the block merges after its works.
   constexpr int listed() const { return handed() + handed_bytes(); }
-  constexpr int barriers() const { return listed() + kMostListed * 8; }
+  constexpr int barriers() const { return listed() + kMaxListed * 8; }
   constexpr int total() const { return barriers() + kBarrierBytes; }
 };
 

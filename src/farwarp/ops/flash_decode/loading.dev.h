@@ -236,7 +236,7 @@ FARWARP_DEVICE void count_role(const Args& args, const Block& block, WorkCursor&
     if (lane_index() == 0) mbarrier_arrive(block.counted());
     if (ballot(arrived_last) == 0) continue;
     const CountedItem item = CountedItem::of(args, work);
-    if (listed < kMostListed) {
+    if (listed < kMaxListed) {
       if (lane_index() == 0) store(block.listed(listed), item.packed());
       ++listed;
     } else {

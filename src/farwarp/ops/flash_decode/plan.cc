@@ -16,9 +16,9 @@ namespace {
 
 using decode::kStageKeys;
 
-constexpr int kMostBatch = 4096, kMostKeys = 1 << 24, kMostTokens = 8, kMostHeads = 256;
-constexpr float kMostScale = 2e38f;  // times log2(e) it is finite
-constexpr std::int64_t kMostHeapBytes = std::int64_t{1} << 34;
+constexpr int kMaxBatch = 4096, kMaxKeys = 1 << 24, kMaxTokens = 8, kMaxHeads = 256;
+constexpr float kMaxScale = 2e38f;  // times log2(e) it is finite
+constexpr std::int64_t kMaxHeapBytes = std::int64_t{1} << 34;
 
 /// About as many splits of all items of one long sequence as a large machine has multiprocessors. It is a constant,
 /// because results may not depend on the machine.
@@ -43,8 +43,8 @@ Status check_cache(const FlashDecodeDesc& desc) {
   if (desc.page_size != 1 && desc.page_size != 16 && desc.page_size != 64 && desc.page_size != 128)
     return wrong("page_size", desc.page_size, "1, 16, 64, 128");
   if (desc.pages < 1) return wrong("pages", desc.pages, "1 or more");
-  if (desc.max_pages < 1 || desc.max_pages > kMostKeys / desc.page_size)
-    return wrong("max_pages", desc.max_pages, fmt::format("1 to {} of this size", kMostKeys / desc.page_size));
+  if (desc.max_pages < 1 || desc.max_pages > kMaxKeys / desc.page_size)
+    return wrong("max_pages", desc.max_pages, fmt::format("1 to {} of this size", kMaxKeys / desc.page_size));
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return wrong("dtype", name_or_number(desc.dtype), "bf16, fp16");
   if (desc.kv_dtype != KvDType::kSame && desc.kv_dtype != KvDType::kFp8)
@@ -70,16 +70,16 @@ Status check_shards(const FlashDecodeDesc& desc, int ranks) {
 }
 
 Status check(const FlashDecodeDesc& desc, int ranks) {
-  Status status = first_failure({check_range("batch", desc.batch, 1, kMostBatch),
-                                 check_range("query_tokens", desc.query_tokens, 1, kMostTokens),
-                                 check_range("kv_heads", desc.kv_heads, 1, kMostHeads), check_cache(desc),
-                                 check_range("window", desc.window, 0, kMostKeys), check_shards(desc, ranks)});
+  Status status = first_failure({check_range("batch", desc.batch, 1, kMaxBatch),
+                                 check_range("query_tokens", desc.query_tokens, 1, kMaxTokens),
+                                 check_range("kv_heads", desc.kv_heads, 1, kMaxHeads), check_cache(desc),
+                                 check_range("window", desc.window, 0, kMaxKeys), check_shards(desc, ranks)});
   if (!status.ok()) return status;
-  if (desc.query_heads < desc.kv_heads || desc.query_heads > 16 * kMostHeads || desc.query_heads % desc.kv_heads != 0)
+  if (desc.query_heads < desc.kv_heads || desc.query_heads > 16 * kMaxHeads || desc.query_heads % desc.kv_heads != 0)
     return wrong("query_heads", desc.query_heads,
-                 fmt::format("a multiple of kv_heads ({}) up to {}", desc.kv_heads, 16 * kMostHeads));
-  if (!(desc.scale >= 0 && desc.scale <= kMostScale))
-    return wrong("scale", fmt::format("{}", desc.scale), fmt::format("0 (head_dim^-0.5) or up to {}", kMostScale));
+                 fmt::format("a multiple of kv_heads ({}) up to {}", desc.kv_heads, 16 * kMaxHeads));
+  if (!(desc.scale >= 0 && desc.scale <= kMaxScale))
+    return wrong("scale", fmt::format("{}", desc.scale), fmt::format("0 (head_dim^-0.5) or up to {}", kMaxScale));
   if (desc.split_keys < 0 || desc.split_keys % kStageKeys != 0)
     return wrong("split_keys", desc.split_keys, fmt::format("0 (by length) or a multiple of {}", kStageKeys));
   if (name_of(desc.work) == "?") return wrong("work", name_or_number(desc.work), "best, split, group, all");
@@ -153,10 +153,10 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
   const decode::SequenceSplits longest = decode::SplitRule{1, 0, rule.target, rule.fixed_stages}.of(most_visible);
   plan.most_splits = longest.splits;
   if (desc.split_keys == 0) plan.most_splits = most_splits_up_to(longest.stages, plan.target_splits);
-  if (plan.most_splits > decode::kMostSplits)
+  if (plan.most_splits > decode::kMaxSplits)
     return wrong("split_keys", desc.split_keys,
                  fmt::format("0, or a multiple of {} that cuts {} keys into {} splits at most", kStageKeys,
-                             most_visible, decode::kMostSplits));
+                             most_visible, decode::kMaxSplits));
   const int most_blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(most_blocks, std::int64_t{plan.items} * plan.most_splits));
   plan.share_factor =
@@ -175,9 +175,9 @@ Result<FlashDecodePlan> plan_flash_decode(const FlashDecodeDesc& desc, const Mac
     if (desc.exchange == DecodeExchange::kBest) plan.desc.exchange = choose_exchange(plan);
     lay_out_inbox(plan);
   }
-  if (plan.workspace_bytes + plan.inbox_bytes > kMostHeapBytes)
+  if (plan.workspace_bytes + plan.inbox_bytes > kMaxHeapBytes)
     return wrong("batch", desc.batch,
-                 fmt::format("so many that partial outputs take {} bytes at most; they would take {}", kMostHeapBytes,
+                 fmt::format("so many that partial outputs take {} bytes at most; they would take {}", kMaxHeapBytes,
                              plan.workspace_bytes + plan.inbox_bytes));
   return plan;
 }

@@ -13,13 +13,13 @@ inline constexpr int kLeastSplitStages = 2;          ///< a shorter split would 
 inline constexpr int kUsualSplitStages =
     8;  ///< a longer split than this only where there are kMoreSplits times the target
 inline constexpr int kMoreSplits = 4;
-inline constexpr int kMostSplits = 256;  ///< of a sequence
+inline constexpr int kMaxSplits = 256;  ///< of a sequence
 // Splits of an item are added in groups of four, then the groups. A work is one split, one group, or all splits; the
 // bits are the same.
 inline constexpr int kGroupShift = 2;
 inline constexpr int kGroupSplits = 1 << kGroupShift;
 inline constexpr int kAllShift = 8;
-static_assert(kMostSplits <= 1 << kAllShift);
+static_assert(kMaxSplits <= 1 << kAllShift);
 
 /// A sequence's keys that any of its tokens sees, in stages, and how they are cut. Keys are counted from the first of
 /// the sequence, and stages begin at multiples of kStageKeys.

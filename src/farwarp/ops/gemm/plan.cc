@@ -13,7 +13,7 @@
 namespace farwarp {
 namespace {
 
-using tile::kMostSplits;
+using tile::kMaxSplits;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("GemmDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -43,8 +43,8 @@ Status check(const GemmDesc& desc) {
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
   if (desc.tile_rows < 0)
     return wrong("tile_rows", desc.tile_rows, "0 (the plan's choice) or a height that has a kernel");
-  if (desc.splits < 0 || desc.splits > kMostSplits)
-    return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
+  if (desc.splits < 0 || desc.splits > kMaxSplits)
+    return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMaxSplits));
   return {};
 }
 

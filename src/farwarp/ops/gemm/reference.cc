@@ -23,10 +23,10 @@ std::vector<int> one_of_each_band(int size, int band, std::mt19937_64& random) {
 }  // namespace
 
 Sample choose_sample(const GemmDesc& desc, std::uint64_t seed) {
-  constexpr double kMostProducts = double{1 << 28};  // half a second
+  constexpr double kMaxProducts = double{1 << 28};  // half a second
   int row_band = 1, column_band = 1;
   const auto products = [&] { return static_cast<double>(desc.m) / row_band * desc.n / column_band * desc.k; };
-  while (products() > kMostProducts && row_band < 64) {
+  while (products() > kMaxProducts && row_band < 64) {
     row_band *= 2;
     if (column_band < 8) column_band *= 2;
   }

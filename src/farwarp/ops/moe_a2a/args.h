@@ -1,5 +1,5 @@
-// What host and device share of the MoE all-to-all: the argument block of its kernels, its wait sites, and the layout of its
-// shared memory.
+// What host and device share of the MoE all-to-all: the argument block of its kernels, its wait sites, and the layout
+// of its shared memory.
 #pragma once
 
 #include <cstdint>
@@ -33,21 +33,24 @@ inline constexpr int kMaxTopK = 32;  ///< the lanes of the smallest warp: lane j
 inline constexpr int kMaxExperts = 4096;
 inline constexpr int kThreads = 256;
 inline constexpr int kStagingBytes = 16384;  ///< bulk mode: one warp's staging buffer in shared memory
-/// MoeLayout::kRows in bulk mode, on targets with bulk copies: slots of a warp's ring in shared memory, and the most bytes of one.
+/// MoeLayout::kRows in bulk mode, on targets with bulk copies: slots of a warp's ring in shared memory, and the most
+/// bytes of one.
 inline constexpr int kRingSlots = 3, kMaxSlotBytes = 8192;
 inline constexpr int kBatch = 128;        ///< tokens a block routes at a time
 inline constexpr int kBitmapTokens = 32;  ///< tokens of one bitmap, which is one header packet
 constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens - 1) / kBitmapTokens; }
-/// The configuration folded to 32 bits, so that it fits into a packet beside a bitmap. The reader compares it with its own and detects a
-/// peer with another configuration or another form of the call.
+/// The configuration folded to 32 bits, so that it fits into a packet beside a bitmap. The reader compares it with its
+/// own and detects a peer with another configuration or another form of the call.
 constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
 }
-/// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4 calls old.
+/// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4
+/// calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
-/// Phases of a call, in OperatorCells::phase: what the kernels so far have done, or are doing (finish_with_cells()). The fused form goes from kIdle to kIdle in one launch. In
-/// the split form dispatch and combine are one launch each, or two halves each.
+/// Phases of a call, in OperatorCells::phase: what the kernels so far have done, or are doing (finish_with_cells()).
+/// The fused form goes from kIdle to kIdle in one launch. In the split form dispatch and combine are one launch each,
+/// or two halves each.
 inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning = 3;
 
 /// Args::halves
@@ -77,8 +80,8 @@ struct Roles {
   std::int32_t first_worker;
 };
 
-// fp8 dispatch: kScaleGroup numbers share a scale. In bulk mode a segment begins at a multiple of kFp8Align numbers, so that its scales
-// are aligned to 16 bytes as well. In words mode a segment begins with a scale group.
+// fp8 dispatch: kScaleGroup numbers share a scale. In bulk mode a segment begins at a multiple of kFp8Align numbers, so
+// that its scales are aligned to 16 bytes as well. In words mode a segment begins with a scale group.
 inline constexpr int kScaleGroup = 128;
 inline constexpr int kFp8Align = 4 * kScaleGroup;
 constexpr std::int64_t fp8_scales_at(int hidden) { return (hidden + 15) / 16 * 16; }
@@ -105,7 +108,8 @@ constexpr std::int64_t row_places_bytes(int ranks, int max_tokens) {
   return 4ll * (num_bitmaps(max_tokens) * ranks + ranks + 1);
 }
 
-/// With MoeLayout::kRows in bulk mode, on targets with bulk copies: the rings, after the places of rows, which end at `places_end`.
+/// With MoeLayout::kRows in bulk mode, on targets with bulk copies: the rings, after the places of rows, which end at
+/// `places_end`.
 struct RingLayout {
   std::int64_t barriers, slots;  ///< RingArgs::barriers, RingArgs::slots
   std::int32_t slot_bytes;       ///< as many as fit into `room` bytes of shared memory, at most kMaxSlotBytes
@@ -154,7 +158,8 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
   return layout;
 }
 
-/// The shared memory of a launch: the parts, the places of rows with MoeLayout::kRows, and the rings if that is in bulk mode on a target with bulk copies.
+/// The shared memory of a launch: the parts, the places of rows with MoeLayout::kRows, and the rings if that is in bulk
+/// mode on a target with bulk copies.
 struct LaunchMemory {
   SharedLayout parts;
   std::int64_t row_places;  ///< RowsArgs::places
@@ -178,14 +183,15 @@ constexpr LaunchMemory launch_memory(const MoeAllToAllPlan& plan, const TargetTr
   return memory;
 }
 
-/// rank_of() without a division: floor(n / num_experts) = n * reciprocal >> 32 for n below 2^15, because the reciprocal is too
-/// large by less than 2^-32 and n / num_experts is at least 1 / 4096 below the next integer. For num_experts = 1 the reciprocal is 0, and so is
-/// the only quotient.
+/// rank_of() without a division: floor(n / num_experts) = n * reciprocal >> 32 for n below 2^15, because the reciprocal
+/// is too large by less than 2^-32 and n / num_experts is at least 1 / 4096 below the next integer. For num_experts = 1
+/// the reciprocal is 0, and so is the only quotient.
 constexpr std::uint32_t moe_reciprocal(int num_experts) {
   return static_cast<std::uint32_t>(0xffffffffu / static_cast<std::uint32_t>(num_experts) + 1);
 }
 
-// ---- the argument block: what all kernels read, and a group for each of their families ----------------------------------
+// ---- the argument block: what all kernels read, and a group for each of their families
+// ----------------------------------
 
 /// This rank's tokens. Read by every kernel that moves rows or weights.
 struct TokenArgs {
@@ -240,8 +246,8 @@ struct RowsArgs {
   std::int64_t places;  ///< in shared memory, i32 [bitmaps of a source][ranks], then [ranks + 1]
 };
 
-/// Rows in pieces: MoeLayout::kRows in bulk mode, on targets with bulk copies; else zeros. Read by the kernels dispatch_rows_bulk and
-/// combine_rows_bulk_*; `slot_bytes` by return_row_weights, too.
+/// Rows in pieces: MoeLayout::kRows in bulk mode, on targets with bulk copies; else zeros. Read by the kernels
+/// dispatch_rows_bulk and combine_rows_bulk_*; `slot_bytes` by return_row_weights, too.
 struct RingArgs {
   std::int64_t barriers;  ///< in shared memory, u64 [warps][kRingSlots]
   std::int64_t slots;     ///< in shared memory, bytes [warps][kRingSlots][slot_bytes]
@@ -285,8 +291,8 @@ struct Args {
   std::int32_t header_packets;
   std::int64_t workspace;  ///< offset in every heap
   MoeWorkspace offsets;    ///< relative to workspace
-  /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. A u32 at its begin is the number of received rows (without rings);
-  /// from kKeptRowsAt on: Regions::kept(), or with rings Regions::kept_row().
+  /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. A u32 at its begin is the number
+  /// of received rows (without rings); from kKeptRowsAt on: Regions::kept(), or with rings Regions::kept_row().
   std::byte* kept;
   TokenArgs tokens;
   // Read by the families that their comments name.

@@ -1,6 +1,7 @@
-// Combine with MoeLayout::kRows in bulk mode. On targets with bulk copies rows return in pieces (ring_rows.dev.h), with a flag for each segment. In
-// one launch some warps of each block return rows while the others add up what has returned; a rank's rows for itself stay where they are, and are
-// added from there. Elsewhere it is combine(), whose sums are words.
+// Combine with MoeLayout::kRows in bulk mode. On targets with bulk copies rows return in pieces (ring_rows.dev.h), with
+// a flag for each segment. In one launch some warps of each block return rows while the others add up what has
+// returned; a rank's rows for itself stay where they are, and are added from there. Elsewhere it is combine(), whose
+// sums are words.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
@@ -10,13 +11,15 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- at the owner ---------------------------------------------------------------------------------------------------------
+// ---- at the owner
+// ---------------------------------------------------------------------------------------------------------
 
 FARWARP_DEVICE Global<const std::byte> row_of_y(const Args& args, std::int32_t place) {
   return Global<const std::byte>(static_cast<const std::byte*>(args.combine.y)) + place * row_stride(args);
 }
 
-/// [warp] Returns rows to their sources in the order of tokens, this rank's own ones only if `to_itself`. Waits for nobody.
+/// [warp] Returns rows to their sources in the order of tokens, this rank's own ones only if `to_itself`. Waits for
+/// nobody.
 template <class Machine>
 FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring, bool to_itself) {
   const Regions regions = regions_of(args, call);
@@ -53,10 +56,11 @@ FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring
   if (lane_index() == 0) ring.finish(call, kSiteStaging, store_piece, announce);
 }
 
-// ---- at the source ---------------------------------------------------------------------------------------------------------
+// ---- at the source
+// ---------------------------------------------------------------------------------------------------------
 
-/// A warp's ring, all of whose slots are being loaded while it adds up an older piece. A slot has the same piece of all of a token's rows, in rank
-/// order.
+/// A warp's ring, all of whose slots are being loaded while it adds up an older piece. A slot has the same piece of all
+/// of a token's rows, in rank order.
 template <class T>
 class SumRing {
  public:
@@ -64,8 +68,8 @@ class SumRing {
   FARWARP_DEVICE SumRing(Call& call, const Args& args, bool own_from_y)
       : call_(call), args_(args), regions_(regions_of(args, call)), own_from_y_(own_from_y) {}
 
-  /// [warp] Waits until the rows for the segment from `ranks` (not 0) have returned, and begins to add them up. `own`: the place of this rank's own
-  /// one. False on all lanes if the call is over.
+  /// [warp] Waits until the rows for the segment from `ranks` (not 0) have returned, and begins to add them up. `own`:
+  /// the place of this rank's own one. False on all lanes if the call is over.
   FARWARP_DEVICE bool push(const Segment& segment, std::uint32_t ranks, std::int32_t own) {
     constexpr int kBytes = sizeof(Vector);
     if (!await_rows(segment, ranks)) return false;
@@ -211,7 +215,8 @@ FARWARP_DEVICE void add_up_in_pieces(Call& call, const Args& args, int tokens, i
   ring.finish();
 }
 
-/// [thread] Gives some of the flags that this call leaves idle a recent tag, as retag_idle_rows() does (ORDER.md, "Tags").
+/// [thread] Gives some of the flags that this call leaves idle a recent tag, as retag_idle_rows() does (ORDER.md,
+/// "Tags").
 FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int tokens) {
   const Regions regions = regions_of(args, call);
   for_each_place_to_retag(call, args, [&](int token, int owner) {
@@ -221,7 +226,8 @@ FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int t
   });
 }
 
-// ---- kernels ------------------------------------------------------------------------------------------------------------
+// ---- kernels
+// ------------------------------------------------------------------------------------------------------------
 
 template <class Machine, class T>
 FARWARP_DEVICE void combine_in_pieces(const Args& args) {

@@ -1,5 +1,6 @@
-// Dispatch with MoeLayout::kRows in bulk mode, on targets with bulk copies: rows move in pieces (ring_rows.dev.h). In one launch a rank's rows for
-// itself are not sent: the worker that delivers one copies it from x. Workers send the routes: a warp that sends rows uses one lane.
+// Dispatch with MoeLayout::kRows in bulk mode, on targets with bulk copies: rows move in pieces (ring_rows.dev.h). In
+// one launch a rank's rows for itself are not sent: the worker that delivers one copies it from x. Workers send the
+// routes: a warp that sends rows uses one lane.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/ring_rows.dev.h"
@@ -44,8 +45,9 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
   }
 }
 
-/// [block] Waits for the routes of all rows, and stores their entries, the caller's origins, and what combine needs: the place of each source's row
-/// for each token. After place_rows(). Every worker calls it. A thread whose call is over stops.
+/// [block] Waits for the routes of all rows, and stores their entries, the caller's origins, and what combine needs:
+/// the place of each source's row for each token. After place_rows(). Every worker calls it. A thread whose call is
+/// over stops.
 FARWARP_DEVICE void deliver_entries(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const EntryLanes lanes(args);
@@ -78,7 +80,8 @@ FARWARP_DEVICE Global<const std::byte> row_of_x(const Args& args, int token) {
   return Global<const std::byte>(static_cast<const std::byte*>(args.send.x)) + token * row_stride(args);
 }
 
-/// [block] Sends this rank's rows in the order of tokens, those for itself only if `to_itself`. No warp waits for another.
+/// [block] Sends this rank's rows in the order of tokens, those for itself only if `to_itself`. No warp waits for
+/// another.
 template <class Machine>
 FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, int tokens, bool to_itself) {
   const Regions regions = regions_of(args, call);
@@ -110,7 +113,8 @@ FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, 
   if (lane_index() == 0) ring.finish(call, kSiteStaging, store_piece, announce);
 }
 
-/// [block] Copies the rows that arrive to where they lie, and with `from_x` this rank's own ones from x. Every worker calls it.
+/// [block] Copies the rows that arrive to where they lie, and with `from_x` this rank's own ones from x. Every worker
+/// calls it.
 template <class Machine>
 FARWARP_DEVICE void deliver_in_pieces(Call& call, const Args& args, RowRing& ring, bool from_x) {
   const Regions regions = regions_of(args, call);

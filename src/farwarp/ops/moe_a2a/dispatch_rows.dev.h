@@ -23,9 +23,11 @@ FARWARP_DEVICE void receive_whole_rows(Wire& wire) {
     store(wire.regions.kept_count(), static_cast<std::uint32_t>(received));
 }
 
-// ---- kernels ------------------------------------------------------------------------------------------------------------
+// ---- kernels
+// ------------------------------------------------------------------------------------------------------------
 
-/// dispatch() of kernel.dev.h for MoeLayout::kRows. The sending half has the counts, if the caller wants them: one block waits for the headers.
+/// dispatch() of kernel.dev.h for MoeLayout::kRows. The sending half has the counts, if the caller wants them: one
+/// block waits for the headers.
 template <class Wire>
 FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
   const int given = given_tokens(args);

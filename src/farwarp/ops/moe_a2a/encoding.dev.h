@@ -10,7 +10,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// A lane's vectors of a row are u, u + kStride, ..., with u the first vector of a segment, or of a round within it, plus the lane.
+/// A lane's vectors of a row are u, u + kStride, ..., with u the first vector of a segment, or of a round within it,
+/// plus the lane.
 inline constexpr int kStride = Target::kWarpSize;
 
 inline constexpr int kGroupVectors = kScaleGroup / kElementsPer<Vector>;  ///< vectors with one scale
@@ -46,7 +47,8 @@ FARWARP_DEVICE void values_of(const U& vector, float (&values)[kElementsPer<U>])
   for (int i = 0; i < kElementsPer<U>; ++i) values[i] = to_float(element<T>(vector, i));
 }
 
-// ---- e4m3 --------------------------------------------------------------------------------------------------------------
+// ---- e4m3
+// --------------------------------------------------------------------------------------------------------------
 
 /// A vector as e4m3, and the scale of its group.
 struct Fp8Vector {
@@ -65,9 +67,9 @@ FARWARP_DEVICE void values_of(const Fp8Vector& vector, float (&values)[kElements
   }
 }
 
-/// [warp] Quantises a bf16 vector of each lane. A scale group is kGroupVectors consecutive lanes, the first of them a multiple of
-/// kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number, with Fp8Args::exponents rounded up to a power of
-/// two. A group with an infinity decodes to NaN.
+/// [warp] Quantises a bf16 vector of each lane. A scale group is kGroupVectors consecutive lanes, the first of them a
+/// multiple of kGroupVectors. The scale is the group's largest magnitude divided by the largest e4m3 number, with
+/// Fp8Args::exponents rounded up to a power of two. A group with an infinity decodes to NaN.
 FARWARP_DEVICE Fp8Vector quantised(const Args& args, const Vector& vector) {
   constexpr float kLargest = largest_fp8(Target::kFp8);
   float values[kElementsPer<Vector>];
@@ -100,7 +102,8 @@ FARWARP_DEVICE Fp8Vector quantised(const Args& args, const Vector& vector) {
   return {static_cast<std::uint64_t>(halves[1]) << 32 | halves[0], scale};
 }
 
-// ---- the two encodings, parameters of the wires --------------------------------------------------------------------------
+// ---- the two encodings, parameters of the wires
+// --------------------------------------------------------------------------
 
 struct Unquantised {
   static constexpr bool kFp8 = false;

@@ -1,5 +1,5 @@
-// Handles: a combine takes any of them, any number of times, and gives the bits of an operator without handles. On both emulated targets, in
-// both modes, for each layout.
+// Handles: a combine takes any of them, any number of times, and gives the bits of an operator without handles. On both
+// emulated targets, in both modes, for each layout.
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,5 +1,6 @@
-// The kernels of the MoE all-to-all, read top-down. In every warp, what it dispatches (headers, routes, rows) is sent before its first wait
-// for another rank. Sums follow waits for rows; ORDER.md, "Liveness", says why no cycle of waits arises.
+// The kernels of the MoE all-to-all, read top-down. In every warp, what it dispatches (headers, routes, rows) is sent
+// before its first wait for another rank. Sums follow waits for rows; ORDER.md, "Liveness", says why no cycle of waits
+// arises.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/layout.dev.h"
@@ -16,8 +17,8 @@ using namespace farwarp::moe;
 
 // ---- tags of places that a call leaves idle -------------------------------------------------------------------------
 
-/// [block] Retags some of the rows' places that this call leaves idle. Reads the bitmaps: call it after the block_any() that follows
-/// await_bitmaps(), if call.live was true there.
+/// [block] Retags some of the rows' places that this call leaves idle. Reads the bitmaps: call it after the block_any()
+/// that follows await_bitmaps(), if call.live was true there.
 template <class Wire>
 FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   const Args& args = wire.args;
@@ -31,7 +32,8 @@ FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
 
 // ---- kernels --------------------------------------------------------------------------------------------------------
 
-/// [block] Prefetches what the grid will send. All warps take part, also those that do not send. For wires without kLoadsAhead.
+/// [block] Prefetches what the grid will send. All warps take part, also those that do not send. For wires without
+/// kLoadsAhead.
 FARWARP_DEVICE void prefetch_segments(const Args& args) {
   if (args.tokens.on_device != nullptr) return;
   constexpr int kLine = 128;
@@ -75,8 +77,9 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 
-/// [block] Claims and leaves the call, since the block has read its cells. Most of its work on the call comes after: a thread of the last warp does this,
-/// and no other warp waits for it. So the operator's phase, `next_phase`, says that a later kernel of the stream may begin, not that this one has ended.
+/// [block] Claims and leaves the call, since the block has read its cells. Most of its work on the call comes after: a
+/// thread of the last warp does this, and no other warp waits for it. So the operator's phase, `next_phase`, says that
+/// a later kernel of the stream may begin, not that this one has ended.
 FARWARP_DEVICE void finish_with_cells(Call& call, std::uint32_t next_phase) {
   if (thread_index() != num_threads() - 1) return;
   if (block_index() == 0 && !mark_busy(call)) give_up(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
@@ -106,7 +109,8 @@ FARWARP_DEVICE void fused(const Args& args) {
   }
 }
 
-// Split form: a launch does half of the call or both (Args::halves). One kernel serves all, so that profiles show one name, and code is stored once.
+// Split form: a launch does half of the call or both (Args::halves). One kernel serves all, so that profiles show one
+// name, and code is stored once.
 FARWARP_DEVICE bool sends(const Args& args) { return (args.halves & kSendHalf) != 0; }
 FARWARP_DEVICE bool receives(const Args& args) { return (args.halves & kReceiveHalf) != 0; }
 

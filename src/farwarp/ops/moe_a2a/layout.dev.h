@@ -7,8 +7,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// [block] Waits for the headers of all sources. Afterwards their bitmaps are in shared memory, and `bases` has the number of rows of every
-/// (source, local expert). False on all threads if the call is over.
+/// [block] Waits for the headers of all sources. Afterwards their bitmaps are in shared memory, and `bases` has the
+/// number of rows of every (source, local expert). False on all threads if the call is over.
 FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int bitmaps = num_bitmaps(args.max_tokens), ranks = args.view.size;
@@ -30,9 +30,10 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   return call.live;
 }
 
-/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert that the warp takes: in the masked
-/// layout each warp some, else warp 0, which alone calls this, all. Returns the end of the last expert's rows. `overflow`, in the masked layout: set on a
-/// lane whose expert has more rows than room, to the number of rows.
+/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert
+/// that the warp takes: in the masked layout each warp some, else warp 0, which alone calls this, all. Returns the end
+/// of the last expert's rows. `overflow`, in the masked layout: set on a lane whose expert has more rows than room, to
+/// the number of rows.
 template <class ExpertRows>
 FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
@@ -73,8 +74,9 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
   return args.dispatch.masked_layout ? local * room : end;
 }
 
-/// [block] Computes the places of all rows that arrive. Every worker writes `bases` in its shared memory; the first worker also writes the
-/// caller's counts and offsets. False on all threads if the call is over, also because the rows do not fit.
+/// [block] Computes the places of all rows that arrive. Every worker writes `bases` in its shared memory; the first
+/// worker also writes the caller's counts and offsets. False on all threads if the call is over, also because the rows
+/// do not fit.
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);

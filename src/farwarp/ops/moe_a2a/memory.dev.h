@@ -1,5 +1,5 @@
-// Addresses in the workspace of the MoE all-to-all on every rank, and in the block's shared memory. Calls alternate between two buffers
-// by the epoch's parity; ORDER.md says why two suffice.
+// Addresses in the workspace of the MoE all-to-all on every rank, and in the block's shared memory. Calls alternate
+// between two buffers by the epoch's parity; ORDER.md says why two suffice.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/args.h"
@@ -20,8 +20,8 @@ struct Regions {
 
   FARWARP_DEVICE int ranks() const { return args.view.size; }
   FARWARP_DEVICE int me() const { return args.view.rank; }
-  /// Packets at `where` from `source`. For each 32 tokens: a bitmap of those that have a row at `where` | folded configuration << 32. Then,
-  /// in the split form, the counts of the local experts, two in a packet.
+  /// Packets at `where` from `source`. For each 32 tokens: a bitmap of those that have a row at `where` | folded
+  /// configuration << 32. Then, in the split form, the counts of the local experts, two in a packet.
   FARWARP_DEVICE Peer<Packet> header(int where, int source) const {
     return at<Packet>(where, args.offsets.headers) + pair(source) * args.header_packets;
   }
@@ -29,8 +29,9 @@ struct Regions {
   FARWARP_DEVICE Peer<Packet> routes(int where, int source, std::int32_t token) const {
     return at<Packet>(where, args.offsets.routes) + place_of_row(source, token) * args.k;
   }
-  /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given to combine. kRows: at the source
-  /// `where` of a token from its owner `source`, one for each k-slot: the weights that the owner returns.
+  /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given
+  /// to combine. kRows: at the source `where` of a token from its owner `source`, one for each k-slot: the weights that
+  /// the owner returns.
   FARWARP_DEVICE Peer<Packet> combine_weights(int where, int source, std::int32_t token) const {
     return at<Packet>(where, args.offsets.combine_weights) + place_of_row(source, token) * args.k;
   }
@@ -38,7 +39,8 @@ struct Regions {
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
     return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.send.row_bytes);
   }
-  /// At the source `where`: what `owner` returns for `token`, a partial sum or, with rings, a row. Those of all owners for a token are consecutive.
+  /// At the source `where`: what `owner` returns for `token`, a partial sum or, with rings, a row. Those of all owners
+  /// for a token are consecutive.
   FARWARP_DEVICE Peer<Vector> returned(int where, std::int32_t token, int owner) const {
     return at<Vector>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * vectors();
   }
@@ -61,8 +63,8 @@ struct Regions {
     return Global<std::int32_t>(reinterpret_cast<std::int32_t*>(args.kept + kKeptRowsAt)) +
            (source * args.max_tokens + token);
   }
-  /// Without rings. kept_count(): the number of received rows. kept(), for each of them: source | copies << 8 | token << 32, then a word for each copy,
-  /// in k-slot order: weight | the copy's row << 32.
+  /// Without rings. kept_count(): the number of received rows. kept(), for each of them: source | copies << 8 | token
+  /// << 32, then a word for each copy, in k-slot order: weight | the copy's row << 32.
   FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
     return Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(args.kept));
   }
@@ -75,7 +77,8 @@ struct Regions {
   FARWARP_DEVICE Peer<T> at(int rank, std::int64_t offset) const {
     return peer_address<T>(args.view, rank, args.workspace + offset);
   }
-  // Within the plan's limits 32 bits suffice to number places. Only byte offsets take 64 bits: a 64-bit product is several instructions.
+  // Within the plan's limits 32 bits suffice to number places. Only byte offsets take 64 bits: a 64-bit product is
+  // several instructions.
   FARWARP_DEVICE std::int32_t place_of_row(int source, std::int32_t token) const {
     return pair(source) * args.max_tokens + token;
   }
@@ -104,8 +107,9 @@ FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
 FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
-/// Calls `retag_place(token, rank)` for the places whose turn it is in this call: for each token of each rank, or of each owner, there is one. A place that
-/// is idle for exactly 2^32 - 4 calls would otherwise show its old contents as new, so its turn comes once in kRetagPeriod calls of its parity.
+/// Calls `retag_place(token, rank)` for the places whose turn it is in this call: for each token of each rank, or of
+/// each owner, there is one. A place that is idle for exactly 2^32 - 4 calls would otherwise show its old contents as
+/// new, so its turn comes once in kRetagPeriod calls of its parity.
 template <class Visit>
 FARWARP_DEVICE void for_each_place_to_retag(const Call& call, const Args& args, const Visit& retag_place) {
   const int places = args.max_tokens * args.view.size;
@@ -136,11 +140,13 @@ FARWARP_DEVICE int sending_warp_number(const Args& args) {
 FARWARP_DEVICE int worker_warp_number(const Args& args) {
   return warp_index() * args.roles.workers + worker_index(args);
 }
-/// The warp's number in the grid. Consecutive numbers are in different blocks, so that few items are spread over all multiprocessors.
+/// The warp's number in the grid. Consecutive numbers are in different blocks, so that few items are spread over all
+/// multiprocessors.
 FARWARP_DEVICE int warp_in_grid() { return warp_index() * num_blocks() + block_index(); }
 FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }
 
-// ---- segments of rows --------------------------------------------------------------------------------------------------
+// ---- segments of rows
+// --------------------------------------------------------------------------------------------------
 
 /// A segment of a token's row: vectors [first, last).
 struct Segment {

@@ -28,8 +28,8 @@ using moe::kReturning;
 using moe::kSendHalf;
 using moe::kSent;
 
-/// Combine without rings uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in flight. Two are faster than one
-/// (MEASURED.md, "What each step was worth").
+/// Combine without rings uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in
+/// flight. Two are faster than one (MEASURED.md, "What each step was worth").
 constexpr int kCombineBlocksPerSm = 2;
 
 }  // namespace
@@ -88,7 +88,8 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.fp8.exponents = desc.scales == MoeScales::kExponentColumns ? 2 : desc.powers_of_two ? 1 : 0;
   args.kept = args.view.heap[args.view.rank] + args.workspace + parts.kept;
   const auto resident = world.device().blocks_per_multiprocessor(state->opened.kernel(kCombine), plan->threads, 0);
-  // With max_sms, twice the blocks could occupy twice as many multiprocessors; with rings, one block takes most of the shared memory.
+  // With max_sms, twice the blocks could occupy twice as many multiprocessors; with rings, one block takes most of the
+  // shared memory.
   const bool may_fill_all = desc.max_sms == 0 && plan->slot_bytes == 0;
   state->combine_blocks_per_sm = std::clamp(may_fill_all && resident.ok() ? *resident : 1, 1, kCombineBlocksPerSm);
   return MoeAllToAll(std::move(state));

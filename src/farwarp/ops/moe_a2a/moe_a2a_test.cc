@@ -1,5 +1,5 @@
-// The edge cases of the host API, on both emulated targets: what the host refuses, what only the device can find, and calls whose epochs
-// wrap. case_test.cc tests the results.
+// The edge cases of the host API, on both emulated targets: what the host refuses, what only the device can find, and
+// calls whose epochs wrap. case_test.cc tests the results.
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 
 #include <gtest/gtest.h>
@@ -220,8 +220,8 @@ struct SplitCall {
   }
 };
 
-// While one batch waits for a late rank, another on a second stream runs to its end: the late rank takes part in the second batch first,
-// and then in the first. On a device that cannot run both at once a wait would end at its deadline.
+// While one batch waits for a late rank, another on a second stream runs to its end: the late rank takes part in the
+// second batch first, and then in the first. On a device that cannot run both at once a wait would end at its deadline.
 TEST_P(MoeApi, TwoBatchesOverlapOnTwoStreams) {
   on_ranks([](Rank& rank) {
     const int half = rank.world.device().shape().multiprocessors / 2;

@@ -19,8 +19,8 @@ using moe::kThreads;
 
 constexpr int kMaxTokens = 65535;
 constexpr int kMaxSegments = 1024;
-/// Up to this many bytes rows are sent as words, which need no flag. Above it rows wait for links in either mode, and bulk copies keep more
-/// bytes in flight (MEASURED.md, "Words or bulk copies").
+/// Up to this many bytes rows are sent as words, which need no flag. Above it rows wait for links in either mode, and
+/// bulk copies keep more bytes in flight (MEASURED.md, "Words or bulk copies").
 constexpr double kWordBytesOut = 20 << 20;
 /// In bulk mode, above this many bytes some blocks only send in dispatch (MEASURED.md, "Segments and sending warps").
 constexpr double kSendOnlyBlocksBytesOut = 16 << 20;
@@ -125,17 +125,18 @@ double expected_ranks(const MoeAllToAllDesc& desc, int ranks) {
   return ranks * (1 - std::pow(1 - 1.0 / ranks, desc.experts_per_token));
 }
 
-/// A warp takes a segment in rounds of one vector for each lane. Returns the fewest segments of a row whose number of rounds is that of
-/// `most` segments.
+/// A warp takes a segment in rounds of one vector for each lane. Returns the fewest segments of a row whose number of
+/// rounds is that of `most` segments.
 int segments_of_full_rounds(int vectors, int most, int warp_size) {
   const auto rounded_up = [](int n, int divisor) { return (n + divisor - 1) / divisor; };
   const int rounds = rounded_up(vectors, most * warp_size);
   return rounded_up(vectors, rounds * warp_size);
 }
 
-/// Segments of a row, so that every warp of an owner has some, each with at least one vector for each lane. In words mode a segment costs
-/// only another read of the row's routes: as many as give each warp a segment of a sum, without rounds that most lanes sit out. In bulk
-/// mode each segment has a fence and a flag, and small copies are slow. Measured: MEASURED.md, "Segments and sending warps".
+/// Segments of a row, so that every warp of an owner has some, each with at least one vector for each lane. In words
+/// mode a segment costs only another read of the row's routes: as many as give each warp a segment of a sum, without
+/// rounds that most lanes sit out. In bulk mode each segment has a fence and a flag, and small copies are slow.
+/// Measured: MEASURED.md, "Segments and sending warps".
 int choose_segments(const MoeAllToAllPlan& plan, int warps, int warp_size) {
   const MoeAllToAllDesc& desc = plan.desc;
   const bool words = plan.mode == MoeMode::kWords;
@@ -159,8 +160,8 @@ std::int64_t row_bytes(const MoeAllToAllDesc& desc, int scale_bytes) {
   return moe::fp8_scales_at(desc.hidden) + (std::int64_t{scale_bytes} * moe::fp8_groups(desc.hidden) + 15) / 16 * 16;
 }
 
-/// Payload bytes a rank dispatches, rows for itself included, if experts are drawn uniformly: one row for each distinct rank of a
-/// token.
+/// Payload bytes a rank dispatches, rows for itself included, if experts are drawn uniformly: one row for each distinct
+/// rank of a token.
 double expected_bytes_out(const MoeAllToAllDesc& desc, int ranks) {
   return desc.max_tokens * expected_ranks(desc, ranks) * static_cast<double>(row_bytes(desc, 4));
 }
@@ -186,9 +187,10 @@ int choose_send_only_blocks(const MoeAllToAllPlan& plan) {
   return std::max(1, plan.blocks / (plan.desc.fp8_dispatch ? 3 : 4));  // a block that quantises takes longer
 }
 
-/// Rows in flight share the links. If all warps send at once, the first row arrives hardly before the last, and meanwhile no owner can
-/// return sums; so three of eight warps send. A warp that quantises takes longer, so with fp8 all warps send. Not measured on AMD, where
-/// stores keep a warp busy: all warps send. Measured: MEASURED.md, "Segments and sending warps".
+/// Rows in flight share the links. If all warps send at once, the first row arrives hardly before the last, and
+/// meanwhile no owner can return sums; so three of eight warps send. A warp that quantises takes longer, so with fp8
+/// all warps send. Not measured on AMD, where stores keep a warp busy: all warps send. Measured: MEASURED.md, "Segments
+/// and sending warps".
 int choose_sending_warps(const MoeAllToAllPlan& plan, int warps, const MachineShape& shape) {
   const bool some = shape.traits.bulk_copy && !plan.desc.fp8_dispatch;
   return some ? std::max(1, warps * 3 / 8) : warps;

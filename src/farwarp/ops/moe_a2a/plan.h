@@ -26,9 +26,10 @@ enum class MoeLayout : std::uint8_t {
 /// Where the scales of fp8 dispatch lie in MoeReceived::scales.
 enum class MoeScales : std::uint8_t {
   kRowMajor,  ///< fp32 [plan.recv_rows, ceil(hidden / 128)]
-  kColumns,  ///< fp32 [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
-  /// Bytes [plan.max_local_experts, hidden / 512, room of an expert, 4]: the biased exponents (UE8M0) of four groups, as kColumns. Needs
-  /// powers_of_two, and a hidden that 512 divides.
+  /// fp32 [plan.max_local_experts, ceil(hidden / 128), room of an expert]: of a group, those of an expert's rows
+  kColumns,
+  /// Bytes [plan.max_local_experts, hidden / 512, room of an expert, 4]: the biased exponents (UE8M0) of four groups,
+  /// as kColumns. Needs powers_of_two, and a hidden that 512 divides.
   kExponentColumns,
 };
 /// The experts of the fused form: functions of one element. fused() takes no others. To add one to the source tree:
@@ -52,17 +53,18 @@ struct MoeAllToAllDesc {
   int max_tokens = 0;              ///< per rank and call, 1 .. 65535; max_tokens * experts_per_token at most 1048575
   DType dtype = DType::kBf16;      ///< kBf16 or kF16
   DType index_type = DType::kI32;  ///< kI32 or kI64
-  /// Rows are dispatched and delivered as e4m3 in the device's format (OCP on Hopper and gfx950, FNUZ on gfx942), with one fp32 scale for
-  /// each 128 numbers. Needs dtype kBf16; sums return as bf16.
+  /// Rows are dispatched and delivered as e4m3 in the device's format (OCP on Hopper and gfx950, FNUZ on gfx942), with
+  /// one fp32 scale for each 128 numbers. Needs dtype kBf16; sums return as bf16.
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
-  /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums have `hidden` elements. In words mode
-  /// the first two of eight bytes that are all ones lose a bit, so there they must be a NaN.
+  /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums
+  /// have `hidden` elements. In words mode the first two of eight bytes that are all ones lose a bit, so there they
+  /// must be a NaN.
   int dispatch_hidden = 0;
   MoeScales scales = MoeScales::kRowMajor;  ///< others: with fp8_dispatch and layout kMasked
   bool powers_of_two = false;               ///< with fp8_dispatch: scales are rounded up to powers of two
-  /// What dispatch keeps for combine lies in memory of the caller, a handle (MoeReceived::handle). A dispatch may then follow a dispatch, and combine
-  /// takes any handle, any number of times. Split form only.
+  /// What dispatch keeps for combine lies in memory of the caller, a handle (MoeReceived::handle). A dispatch may then
+  /// follow a dispatch, and combine takes any handle, any number of times. Split form only.
   bool handles = false;
   int row_alignment = 1;  ///< rows; 128 for grouped GEMMs; a power of two up to 1024
   /// The weights are given to combine, not to dispatch: they travel to the owners first. Split form only.
@@ -71,16 +73,17 @@ struct MoeAllToAllDesc {
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
-  /// Segments of a row, which different warps take; at most hidden / (8 * warp size), in bulk mode with fp8 hidden / 512: more are reduced
-  /// to that. 0: the plan's choice.
+  /// Segments of a row, which different warps take; at most hidden / (8 * warp size), in bulk mode with fp8 hidden /
+  /// 512: more are reduced to that. 0: the plan's choice.
   int segments = 0;
-  /// Bulk mode, dispatch in one launch: number of blocks that send while the others route and receive, at most half of all. 0: the plan's
-  /// choice; -1: every block first sends, then receives.
+  /// Bulk mode, dispatch in one launch: number of blocks that send while the others route and receive, at most half of
+  /// all. 0: the plan's choice; -1: every block first sends, then receives.
   int send_only_blocks = 0;
 };
 
-/// Offset of each part of the workspace, in bytes, as if the workspace were one buffer. It is two: what follows words_begin is the second.
-/// MoeAllToAll::create() moves the offsets of returns and, in words mode, of rows to it. The device uses the moved table.
+/// Offset of each part of the workspace, in bytes, as if the workspace were one buffer. It is two: what follows
+/// words_begin is the second. MoeAllToAll::create() moves the offsets of returns and, in words mode, of rows to it. The
+/// device uses the moved table.
 struct MoeWorkspace {
   std::int64_t headers = 0;       ///< packets [2][ranks][header_packets]: bitmaps of rows, and counts
   std::int64_t routes = 0;        ///< packets [2][ranks][max_tokens][k]: the routes of each row
@@ -88,14 +91,15 @@ struct MoeWorkspace {
   std::int64_t row_flags = 0;     ///< bulk: u64 cells [2][ranks][max_tokens][segments]
   std::int64_t returns = 0;       ///< [2][max_tokens][ranks][hidden] of dtype
   std::int64_t return_flags = 0;  ///< with rings: u64 cells [2][max_tokens][ranks][segments]
-  /// With Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies. With handles and kRows: those that owners return
-  /// (MoeAllToAll::return_row_weights()).
+  /// With Desc::weights_at_combine: packets [2][ranks][max_tokens][k], the weights of a row's copies. With handles and
+  /// kRows: those that owners return (MoeAllToAll::return_row_weights()).
   std::int64_t combine_weights = 0;
-  /// plan.kept_bytes, from dispatch to combine; peers do not access it (Args::kept). With Desc::handles: for the dispatch that precedes combine of a
-  /// handle.
+  /// plan.kept_bytes, from dispatch to combine; peers do not access it (Args::kept). With Desc::handles: for the
+  /// dispatch that precedes combine of a handle.
   std::int64_t kept = 0;
   std::int64_t unread = 0;  ///< with Desc::handles: counts and offsets that nobody reads
-  /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode rows.
+  /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode
+  /// rows.
   std::int64_t words_begin = 0;
   std::int64_t total = 0;
 };
@@ -119,15 +123,18 @@ struct MoeAllToAllPlan {
   std::int64_t recv_rows = 0;
   std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
-  /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 + k], a row's origin, then row and
-  /// weight of each of its copies; or, with rings, i32 [ranks][max_tokens], the place of each source's row; -1: none.
+  /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 +
+  /// k], a row's origin, then row and weight of each of its copies; or, with rings, i32 [ranks][max_tokens], the place
+  /// of each source's row; -1: none.
   std::int64_t kept_bytes = 0;
-  /// With Desc::handles: bytes of a handle, and where the two parts that callers may read begin in it: layout kMasked only.
+  /// With Desc::handles: bytes of a handle, and where the two parts that callers may read begin in it: layout kMasked
+  /// only.
   std::int64_t handle_bytes = 0;
   std::int64_t handle_ranges =
       0;  ///< i64 [local experts][ranks]: the first row from a rank among the expert's << 32 | number of rows
   std::int64_t handle_tokens = 0;  ///< i32 [recv_rows]: each row's token at its source
-  /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through slots in shared memory. Else these two are 0.
+  /// With rings, which is MoeLayout::kRows in bulk mode on a machine with bulk copies: rows move in pieces through
+  /// slots in shared memory. Else these two are 0.
   int slot_bytes = 0;       ///< of a ring
   int returning_warps = 0;  ///< combine in one launch: warps of a block that return rows while the others add up
   std::uint64_t configuration = 0;  ///< hash of everything that ranks must agree on

@@ -38,7 +38,8 @@ std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::spa
   return arrivals;
 }
 
-// The local experts of the rank that has most. The masked layout's room is recv_rows over this number, so it is the same on all ranks.
+// The local experts of the rank that has most. The masked layout's room is recv_rows over this number, so it is the
+// same on all ranks.
 int max_local_experts(const MoeAllToAllDesc& desc, int ranks) { return (desc.num_experts + ranks - 1) / ranks; }
 
 std::int64_t align_up(std::int64_t value, std::int64_t alignment) {

@@ -1,5 +1,5 @@
-// The oracle of the MoE all-to-all: what dispatch must deliver, to the bit, and what experts compute. case/oracle.h has combine's output.
-// Written from the definitions in plan.h and moe_a2a.h alone; shares no code with the kernels.
+// The oracle of the MoE all-to-all: what dispatch must deliver, to the bit, and what experts compute. case/oracle.h has
+// combine's output. Written from the definitions in plan.h and moe_a2a.h alone; shares no code with the kernels.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,8 @@ constexpr std::int64_t moe_origin(int source, int token, int k_slot) {
   return static_cast<std::int64_t>(source) << 48 | static_cast<std::int64_t>(token) << 16 | k_slot;
 }
 
-/// `routings`: of all ranks. `recv_rows` is at least least_recv_rows(), and matters to MoeLayout::kMasked and kRows only.
+/// `routings`: of all ranks. `recv_rows` is at least least_recv_rows(), and matters to MoeLayout::kMasked and kRows
+/// only.
 ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t recv_rows, int rank,
                                    std::span<const Routing> routings);
 
@@ -49,7 +50,8 @@ struct QuantisedRow {
 };
 QuantisedRow quantised_row(Fp8Format format, std::span<const std::uint16_t> row);
 
-/// The values that experts see for a row of Desc::dtype. With fp8_dispatch: the values of its e4m3 numbers with their scales.
+/// The values that experts see for a row of Desc::dtype. With fp8_dispatch: the values of its e4m3 numbers with their
+/// scales.
 std::vector<float> row_values(const MoeAllToAllDesc& desc, Fp8Format format, std::span<const std::uint16_t> row);
 
 /// What an expert computes: y = x * scale + shift.
@@ -58,7 +60,8 @@ struct ExpertFunction {
   float shift = 0;
 };
 
-/// expert(x) as a caller's grouped GEMM or the fused form computes it: in fp32 with one rounding, then rounded to the dtype.
+/// expert(x) as a caller's grouped GEMM or the fused form computes it: in fp32 with one rounding, then rounded to the
+/// dtype.
 double expert_output(DType dtype, const ExpertFunction& expert, float x);
 
 }  // namespace farwarp::moe

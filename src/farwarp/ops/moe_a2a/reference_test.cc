@@ -82,8 +82,9 @@ TEST(Reference, UnevenExpertsFollowTheDefinitionOfOwners) {
     EXPECT_EQ(owners[static_cast<std::size_t>(expert)], expert * 3 / 7) << expert;
 }
 
-// The error of a quantised number is explained by its rounding: half a unit in the last of three bits of mantissa, or half the
-// smallest step of the format near zero, in units of the scale; and the largest of a group is not rounded away.
+// The error of a quantised number is explained by its rounding: half a unit in the last of three bits of mantissa, or
+// half the smallest step of the format near zero, in units of the scale; and the largest of a group is not rounded
+// away.
 TEST(Reference, QuantisedRowIsWithinARoundingOfTheRow) {
   for (const Fp8Format format : {Fp8Format::kOcp, Fp8Format::kFnuz}) {
     std::vector<std::uint16_t> row;

@@ -1,5 +1,5 @@
-// Combine: owners send partial sums as words to the tokens' sources, which add them up. Words need no flag and no fence. Their reader
-// clears them.
+// Combine: owners send partial sums as words to the tokens' sources, which add them up. Words need no flag and no
+// fence. Their reader clears them.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
@@ -22,7 +22,8 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
   for (int i = 0; i < count; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
 }
 
-// ---- split form: what dispatch keeps of a row for combine -----------------------------------------------------------------
+// ---- split form: what dispatch keeps of a row for combine
+// -----------------------------------------------------------------
 
 /// The word of a copy: its row in the expert-major tensors, and the entry's weight.
 FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
@@ -36,8 +37,9 @@ FARWARP_DEVICE std::uint64_t kept_origin(const ReceivedSegment& segment, int cop
   return static_cast<std::uint64_t>(segment.token) << 32 | static_cast<std::uint32_t>(copies << 8 | segment.source);
 }
 
-/// [warp] Stores what combine needs of a segment's row, and the caller's origins. `word`: on lane j, kept_word() of k-slot j, or kNoRoute. The words
-/// of copies are stored without gaps. Copies of one place, in the masked layout, have the origin of the first.
+/// [warp] Stores what combine needs of a segment's row, and the caller's origins. `word`: on lane j, kept_word() of
+/// k-slot j, or kNoRoute. The words of copies are stored without gaps. Copies of one place, in the masked layout, have
+/// the origin of the first.
 FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segment, std::uint64_t word) {
   const Args& args = regions.args;
   const bool is_copy = word != kNoRoute;
@@ -61,8 +63,8 @@ struct KeptWeights {
   static constexpr bool kArrive = false;
 };
 
-/// [warp] Gathers the experts' outputs of a received segment in k-slot order, sums and rounds them as apply_experts() does, and sends the
-/// sum to the source. `word`: on lane i, kept_word() of copy i.
+/// [warp] Gathers the experts' outputs of a received segment in k-slot order, sums and rounds them as apply_experts()
+/// does, and sends the sum to the source. `word`: on lane i, kept_word() of copy i.
 template <class T>
 FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment& segment, int copies,
                                    std::uint64_t word) {
@@ -75,7 +77,8 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
     float sum[kAhead][kElementsPer<Vector>] = {};
 #pragma unroll 1
     for (int first = 0; first < copies; first += kCopiesAhead) {
-      // All shuffles precede the loads: a shuffle between them makes ptxas wait for the loads that were issued before it.
+      // All shuffles precede the loads: a shuffle between them makes ptxas wait for the loads that were issued before
+      // it.
       std::uint64_t copy[kCopiesAhead];
 #pragma unroll
       for (int c = 0; c < kCopiesAhead; ++c) copy[c] = shuffle(word, first + c < copies ? first + c : first);
@@ -172,11 +175,12 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args, const KeptAhead& a
   }
 }
 
-// ---- at the source ---------------------------------------------------------------------------------------------------------
+// ---- at the source
+// ---------------------------------------------------------------------------------------------------------
 
-/// [warp] Waits for a segment of the sums of one token from the owners in `ranks`, adds them in rank order in fp32, and rounds once. A
-/// token without owners gives zeros. `owners`: at least the number of ranks. `ahead`: vectors of each owner that a lane has in flight. All
-/// loads are issued before any result is examined.
+/// [warp] Waits for a segment of the sums of one token from the owners in `ranks`, adds them in rank order in fp32, and
+/// rounds once. A token without owners gives zeros. `owners`: at least the number of ranks. `ahead`: vectors of each
+/// owner that a lane has in flight. All loads are issued before any result is examined.
 template <class T, int owners, int ahead>
 FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
   const Global<const Vector> sums(regions.returned(regions.me(), segment.token, 0).raw);

@@ -1,5 +1,5 @@
-// MoeLayout::kRows in bulk mode on targets with bulk copies: what dispatch and combine share. Rows move in pieces through a warp's ring of slots
-// in shared memory (world/device/copy_ring.dev.h).
+// MoeLayout::kRows in bulk mode on targets with bulk copies: what dispatch and combine share. Rows move in pieces
+// through a warp's ring of slots in shared memory (world/device/copy_ring.dev.h).
 #pragma once
 
 #include "farwarp/ops/moe_a2a/tokens.dev.h"
@@ -26,8 +26,8 @@ FARWARP_DEVICE RowRing ring_of_warp(const Args& args) {
 /// Bytes of a row.
 FARWARP_DEVICE std::int64_t row_stride(const Args& args) { return std::int64_t{2} * args.hidden; }
 
-/// [thread] Pushes the pieces of a row's segment; `row` is the row's first byte. Of `piece`, the row, `to` and `segment` are given. A segment that is
-/// sent to a rank is announced.
+/// [thread] Pushes the pieces of a row's segment; `row` is the row's first byte. Of `piece`, the row, `to` and
+/// `segment` are given. A segment that is sent to a rank is announced.
 template <class Store, class Announce>
 FARWARP_DEVICE void push_segment(Call& call, const Args& args, RowRing& ring, Global<const std::byte> row, Piece piece,
                                  const Store& store, const Announce& announce) {
@@ -59,8 +59,9 @@ FARWARP_DEVICE std::uint32_t ranks_of_token(const Args& args, int token) {
   return ranks;
 }
 
-/// [warp] Calls `work(item, found)` on all lanes for item = first, first + stride, ... below `count`, where `found` is find(item). A lane finds
-/// one item's, so that the loads of as many items as there are lanes are under way together. Ends early if `work` returns false.
+/// [warp] Calls `work(item, found)` on all lanes for item = first, first + stride, ... below `count`, where `found` is
+/// find(item). A lane finds one item's, so that the loads of as many items as there are lanes are under way together.
+/// Ends early if `work` returns false.
 template <class Find, class Work>
 FARWARP_DEVICE void for_each_found(int first, int count, int stride, const Find& find, const Work& work) {
 #pragma unroll 1

@@ -1,7 +1,8 @@
-// Routes, a word for each entry of a token; in the split form also the index of each entry among its expert's entries, and their counts.
-// Every worker computes the indices of its own tokens. It first counts the entries of earlier tokens, with all threads, since counts do
-// not depend on the order. Then it numbers the entries of its own tokens in order. The same inputs give the same indices in every run and
-// every mode. In the masked layout entries of one token for one expert have one index, and count as one.
+// Routes, a word for each entry of a token; in the split form also the index of each entry among its expert's entries,
+// and their counts. Every worker computes the indices of its own tokens. It first counts the entries of earlier tokens,
+// with all threads, since counts do not depend on the order. Then it numbers the entries of its own tokens in order.
+// The same inputs give the same indices in every run and every mode. In the masked layout entries of one token for one
+// expert have one index, and count as one.
 #pragma once
 
 #include <bit>
@@ -12,7 +13,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- routes -------------------------------------------------------------------------------------------------------------
+// ---- routes
+// -------------------------------------------------------------------------------------------------------------
 
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
@@ -25,7 +27,8 @@ FARWARP_DEVICE Route unpack_route(std::uint64_t word) {
           static_cast<std::int32_t>(place & ((1u << kRouteIndexBits) - 1))};
 }
 
-/// [warp] Sends a token's routes to each of `ranks`, a word for each k-slot. On lane j: `owner` (-1: none) and `route` of k-slot j.
+/// [warp] Sends a token's routes to each of `ranks`, a word for each k-slot. On lane j: `owner` (-1: none) and `route`
+/// of k-slot j.
 FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, std::uint32_t ranks, int owner,
                                 std::uint64_t route) {
   const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
@@ -37,14 +40,16 @@ FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, s
   });
 }
 
-// ---- the split form: indices of entries -------------------------------------------------------------------------------
+// ---- the split form: indices of entries
+// -------------------------------------------------------------------------------
 
 /// The tokens [first, last) that this block routes.
 struct OwnTokens {
   int first, last;
 };
 
-// 32 bits suffice within the plan's limits. A 64-bit division would be a long subroutine (MEASURED.md, "What each step was worth").
+// 32 bits suffice within the plan's limits. A 64-bit division would be a long subroutine (MEASURED.md, "What each step
+// was worth").
 FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   const int blocks = args.roles.workers, block = worker_index(args);
   const int each = tokens / blocks, more = tokens - each * blocks;  // the first `more` blocks have one token more
@@ -52,14 +57,15 @@ FARWARP_DEVICE OwnTokens own_tokens(const Args& args, int tokens) {
   return {first, first + each + (block < more ? 1 : 0)};
 }
 
-/// [thread] Warps take DispatchArgs::lane_entries entries at a time, whole tokens in the masked layout. The one of `entries`, from `first` on, that my lane has
-/// when all warps take theirs for the `i`-th time; -1 if there is none.
+/// [thread] Warps take DispatchArgs::lane_entries entries at a time, whole tokens in the masked layout. The one of
+/// `entries`, from `first` on, that my lane has when all warps take theirs for the `i`-th time; -1 if there is none.
 FARWARP_DEVICE std::int32_t entry_of(const Args& args, int entries, int first, int i) {
   const int entry = first + (i * warps_per_block() + warp_index()) * args.dispatch.lane_entries + lane_index();
   return table_entry(args, entry, entry < entries && lane_index() < args.dispatch.lane_entries);
 }
 
-/// Entries that the threads of a worker load before join_call(), in flight together with the call's cells. Unchecked, as table_entry() gives them.
+/// Entries that the threads of a worker load before join_call(), in flight together with the call's cells. Unchecked,
+/// as table_entry() gives them.
 struct EntriesAhead {
   static constexpr int kEarlier = 4;
   /// Entry number i of the thread (entry_of()) of those of earlier tokens; -1 beyond them.
@@ -86,7 +92,8 @@ struct EntriesAhead {
   }
 };
 
-/// [warp] Lanes whose entries have the expert of mine, and count. An entry is on lane entry % lane_entries; `expert` negative: none.
+/// [warp] Lanes whose entries have the expert of mine, and count. An entry is on lane entry % lane_entries; `expert`
+/// negative: none.
 struct SameExpert {
   std::uint64_t counting;  ///< in the masked layout the first of each token alone
   int first;               ///< the lane of my token's entry that counts for mine
@@ -107,14 +114,15 @@ struct SameExpert {
   }
 };
 
-/// [warp] Counts the expert of each lane. Lanes with equal experts share one atomic: atomics of a warp on one word are serialised, and all tokens of a
-/// batch may choose the same expert.
+/// [warp] Counts the expert of each lane. Lanes with equal experts share one atomic: atomics of a warp on one word are
+/// serialised, and all tokens of a batch may choose the same expert.
 FARWARP_DEVICE void count_expert(const Args& args, Shared<std::uint32_t> histogram, int expert) {
   const SameExpert same(args, expert);
   if (expert >= 0 && same.leads()) fetch_add(histogram + expert, same.count());
 }
 
-/// [block] Counts the entries of tokens [0, last) by expert. `experts`: the first of them, as load_earlier() gives them.
+/// [block] Counts the entries of tokens [0, last) by expert. `experts`: the first of them, as load_earlier() gives
+/// them.
 FARWARP_DEVICE void count_entries(const Args& args, int last, std::int32_t (&experts)[EntriesAhead::kEarlier]) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   for (int e = thread_index(); e < args.num_experts; e += num_threads()) store(histogram + e, 0u);
@@ -131,7 +139,8 @@ FARWARP_DEVICE void count_entries(const Args& args, int last, std::int32_t (&exp
   }
 }
 
-/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the counts. `entry`: own_entry().
+/// [warp] Assigns indices in order to the entries of tokens [first, last), at most kBatch tokens, and advances the
+/// counts. `entry`: own_entry().
 FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::int32_t entry) {
   const auto histogram = shared_at<std::uint32_t>(args.shared.histogram);
   const auto indices = shared_at<std::uint32_t>(args.shared.indices);
@@ -152,7 +161,8 @@ FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::i
   }
 }
 
-/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. `entry`: of the token.
+/// [warp] Sends the routes of `token` with their indices. `in_batch`: the token's number in its batch. `entry`: of the
+/// token.
 FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch,
                                         const TokenEntry& entry) {
   const int j = lane_index(), expert = expert_or_none(args, entry.listed);
@@ -184,8 +194,8 @@ FARWARP_DEVICE void send_counts(const Call& call, const Args& args, Counts count
   }
 }
 
-/// [block] Computes and sends the routes of the block's tokens, batch by batch; the last worker also sends the counts. Waits for no other
-/// block. Entries out of range count as skipped.
+/// [block] Computes and sends the routes of the block's tokens, batch by batch; the last worker also sends the counts.
+/// Waits for no other block. Entries out of range count as skipped.
 FARWARP_DEVICE void route_tokens(const Call& call, const Args& args, int tokens, EntriesAhead& ahead) {
   const OwnTokens own = own_tokens(args, tokens);
   const bool counts_all = worker_index(args) == args.roles.workers - 1;

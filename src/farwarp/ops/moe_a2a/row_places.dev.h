@@ -1,6 +1,7 @@
-// Dispatch with MoeLayout::kRows: a row lies once at each rank that it is sent to, by source rank and token, with its top-k entries there. No entry
-// needs an index: the bitmaps say where a row lies. So routes are sent with the rows, as in the fused form, and only the counts need counting.
-// This file: places, counts and entries. dispatch_pieces.dev.h and dispatch_rows.dev.h: the rows.
+// Dispatch with MoeLayout::kRows: a row lies once at each rank that it is sent to, by source rank and token, with its
+// top-k entries there. No entry needs an index: the bitmaps say where a row lies. So routes are sent with the rows, as
+// in the fused form, and only the counts need counting. This file: places, counts and entries. dispatch_pieces.dev.h
+// and dispatch_rows.dev.h: the rows.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
@@ -9,7 +10,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- places ---------------------------------------------------------------------------------------------------------------
+// ---- places
+// ---------------------------------------------------------------------------------------------------------------
 
 /// For each bitmap, numbered as bitmaps_of() is: the rows of its source in earlier bitmaps.
 FARWARP_DEVICE Shared<std::int32_t> rows_before(const Args& args) { return shared_at<std::int32_t>(args.rows.places); }
@@ -51,7 +53,8 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
   return load(first_rows(args) + source) + load(rows_before(args) + bitmap) + count_bits(earlier);
 }
 
-// ---- counts ---------------------------------------------------------------------------------------------------------------
+// ---- counts
+// ---------------------------------------------------------------------------------------------------------------
 
 /// [block] Counts the entries of all tokens by expert, unless the caller has, and sends the counts; one worker does it.
 FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
@@ -81,7 +84,8 @@ FARWARP_DEVICE void store_counts(const Args& args) {
     store(Global<std::int32_t>(args.dispatch.row_offsets) + source, load(first_rows(args) + source));
 }
 
-// ---- entries ----------------------------------------------------------------------------------------------------------------
+// ---- entries
+// ----------------------------------------------------------------------------------------------------------------
 
 /// [block] Rows of the output beyond the last that arrives have no experts.
 FARWARP_DEVICE void mark_unused(const Args& args, std::int32_t rows) {
@@ -92,7 +96,8 @@ FARWARP_DEVICE void mark_unused(const Args& args, std::int32_t rows) {
     store_entry(args, entry, -1, 0);
 }
 
-/// [block] Waits for the headers, and stores what the caller wants to know of them. Returns the number of rows; -1 if the call is over.
+/// [block] Waits for the headers, and stores what the caller wants to know of them. Returns the number of rows; -1 if
+/// the call is over.
 FARWARP_DEVICE int await_counts(Call& call, const Args& args) {
   block_sync();  // counting, or place_of() of other warps, no longer reads the shared memory
   if (!await_headers(call, args)) return -1;

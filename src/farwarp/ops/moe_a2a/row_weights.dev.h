@@ -1,5 +1,6 @@
-// MoeLayout::kRows: weights that owners return beside their rows, unrounded: a packet for each k-slot, added up in rank order at the source. A launch of
-// its own between dispatch and combine of a call, for callers that train; no other call pays for it.
+// MoeLayout::kRows: weights that owners return beside their rows, unrounded: a packet for each k-slot, added up in rank
+// order at the source. A launch of its own between dispatch and combine of a call, for callers that train; no other
+// call pays for it.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
@@ -41,7 +42,8 @@ FARWARP_DEVICE void return_all_weights(const Call& call, const Args& args) {
   }
 }
 
-/// [warp] Waits for the weights of one token from the owners in `ranks`, and adds them in rank order. False on all lanes if the call is over.
+/// [warp] Waits for the weights of one token from the owners in `ranks`, and adds them in rank order. False on all
+/// lanes if the call is over.
 FARWARP_DEVICE bool add_up_weights(Call& call, const Regions& regions, int token, std::uint32_t ranks) {
   const Args& args = regions.args;
   const int j = lane_index(), k_slot = j < args.k ? j : 0;

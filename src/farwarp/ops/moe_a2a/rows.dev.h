@@ -1,5 +1,5 @@
-// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it (split form).
-// Both forms round at the same places (returns.dev.h), so they give the same bits.
+// What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it
+// (split form). Both forms round at the same places (returns.dev.h), so they give the same bits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/returns.dev.h"
@@ -8,7 +8,8 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- experts of the fused form ---------------------------------------------------------------------------------------
+// ---- experts of the fused form
+// ---------------------------------------------------------------------------------------
 
 // An expert is built from the kernel's arguments; of(e) is the function that local expert e applies to one element.
 
@@ -29,8 +30,9 @@ struct TableExpert {
   }
 };
 
-/// [warp] Fused form, at the owner: applies the experts in k-slot order to vectors u, u + kStride, ... below segment.last, whose values are
-/// `x`. Rounds each output, sums them in fp32, rounds the sum, and sends the sum to the source. `route_word`: on lane j, the word of k-slot j.
+/// [warp] Fused form, at the owner: applies the experts in k-slot order to vectors u, u + kStride, ... below
+/// segment.last, whose values are `x`. Rounds each output, sums them in fp32, rounds the sum, and sends the sum to the
+/// source. `route_word`: on lane j, the word of k-slot j.
 template <class T, class Expert, class Wire, int count>
 FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& segment, std::uint64_t route_word, int u,
                                      const typename Wire::Dispatched (&x)[count], const Expert& expert) {
@@ -55,7 +57,8 @@ FARWARP_DEVICE void apply_to_vectors(Wire& wire, const ReceivedSegment& segment,
   }
 }
 
-/// [warp] Fused form, at the owner: waits for the segment and applies the experts. False on all lanes if the call is over.
+/// [warp] Fused form, at the owner: waits for the segment and applies the experts. False on all lanes if the call is
+/// over.
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE bool apply_experts(Wire& wire, const ReceivedSegment& segment, const Expert& expert) {
   constexpr int kAhead = Wire::kAhead, kTogether = Wire::kAppliedTogether;
@@ -92,8 +95,9 @@ FARWARP_DEVICE void store_entry(const Args& args, std::int64_t entry, std::int32
   store(Global<float>(args.rows.recv_weights) + entry, weight);
 }
 
-/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps what combine needs. With `once`
-/// (MoeLayout::kRows) it stores the segment in output row `row` instead, with the row's first segment also the row's entries, and keeps one copy of weight
+/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps
+/// what combine needs. With `once` (MoeLayout::kRows) it stores the segment in output row `row` instead, with the row's
+/// first segment also the row's entries, and keeps one copy of weight
 /// 1. False on all lanes if the call is over.
 template <bool once, class Wire>
 FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment, [[maybe_unused]] std::int32_t row) {

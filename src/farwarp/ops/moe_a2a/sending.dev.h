@@ -1,12 +1,13 @@
-// How rows are sent: a warp sends a segment of a token's x to the owners of the token's entries. It waits for no other warp.
+// How rows are sent: a warp sends a segment of a token's x to the owners of the token's entries. It waits for no other
+// warp.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/routing.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. A warp makes its first parcel before it
-/// joins the call, so that the parcel's loads are in flight together with those of the call's cells.
+/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. A warp makes its first
+/// parcel before it joins the call, so that the parcel's loads are in flight together with those of the call's cells.
 template <class Wire>
 struct Parcel {
   Segment segment;
@@ -19,8 +20,9 @@ struct Parcel {
 /// Who sends routes: the warps that send rows (fused form), or the workers in route_tokens() (split form).
 enum class RouteSenders { row_warps, workers };
 
-/// The parcels of a launch. A token's routes are sent with its first segment. If there are enough sending warps for one more parcel per
-/// token, they are parcels of their own, numbered after the segments, so that other warps send them at the same time as the data.
+/// The parcels of a launch. A token's routes are sent with its first segment. If there are enough sending warps for one
+/// more parcel per token, they are parcels of their own, numbered after the segments, so that other warps send them at
+/// the same time as the data.
 template <RouteSenders senders>
 struct Parcels {
   int all_segments;  // parcels [0, all_segments) are segments
@@ -74,7 +76,8 @@ FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   wire.send_segment(parcel.segment, parcel.ahead, ranks);
 }
 
-/// A warp's parcels, which it sends in the order of tokens. It waits for no other warp. The first one is loaded at once.
+/// A warp's parcels, which it sends in the order of tokens. It waits for no other warp. The first one is loaded at
+/// once.
 template <class Wire, RouteSenders senders>
 class RowsToSend {
  public:

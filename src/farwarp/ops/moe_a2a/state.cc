@@ -161,7 +161,8 @@ Status MoeAllToAll::State::check_out(const void* out, const MoeHandle* handle) c
 void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, moe::CallForm form) {
   args.send.x = tokens.x;
   args.tokens.topk = tokens.topk_indices;
-  // With weights_at_combine nobody uses the weights of routes. Their senders read them from memory that is as long and can be read.
+  // With weights_at_combine nobody uses the weights of routes. Their senders read them from memory that is as long and
+  // can be read.
   args.tokens.weights =
       plan.desc.weights_at_combine ? static_cast<const float*>(tokens.topk_indices) : tokens.topk_weights;
   args.tokens.count = tokens.tokens;

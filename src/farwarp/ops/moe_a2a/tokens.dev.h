@@ -29,9 +29,10 @@ FARWARP_DEVICE int checked_tokens(Call& call, const Args& args, int tokens) {
 }
 FARWARP_DEVICE int token_count(Call& call, const Args& args) { return checked_tokens(call, args, given_tokens(args)); }
 
-/// [thread] Reads `count` entries of the top-k table from entry `entry` (token * k + k-slot) on, of which `left` exist: an expert, or -1
-/// if the entry is skipped or does not exist. Any other value is the caller's error. A value beyond 32 bits becomes the nearest in 32, which
-/// is all that the other functions handle. All loads are issued before any result is examined.
+/// [thread] Reads `count` entries of the top-k table from entry `entry` (token * k + k-slot) on, of which `left` exist:
+/// an expert, or -1 if the entry is skipped or does not exist. Any other value is the caller's error. A value beyond 32
+/// bits becomes the nearest in 32, which is all that the other functions handle. All loads are issued before any result
+/// is examined.
 template <int count>
 FARWARP_DEVICE void read_table(const Args& args, int entry, int left, std::int32_t (&experts)[count]) {
   const auto words = Global<const std::int32_t>(static_cast<const std::int32_t*>(args.tokens.topk));
@@ -76,7 +77,8 @@ FARWARP_DEVICE void check_expert(Call& call, const Args& args, std::int32_t expe
             static_cast<std::uint64_t>(std::int64_t{expert}));
   }
 }
-/// [thread] The entry as an expert, or a negative number. announce_rows() checks all bits of all entries, and gives up if one is out of range.
+/// [thread] The entry as an expert, or a negative number. announce_rows() checks all bits of all entries, and gives up
+/// if one is out of range.
 FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
   return expert < args.num_experts ? expert : -1;
 }
@@ -91,8 +93,8 @@ FARWARP_DEVICE int rank_of(const Args& args, int expert) {
   const auto dividend = static_cast<std::uint32_t>(expert) * static_cast<std::uint32_t>(args.view.size);
   return static_cast<int>(std::uint64_t{dividend} * args.reciprocal >> 32);
 }
-/// The rank `i` after mine, i from 1 to the number of ranks. A rank sends to the rank after it first, so that the ranks do not all begin
-/// with the same link.
+/// The rank `i` after mine, i from 1 to the number of ranks. A rank sends to the rank after it first, so that the ranks
+/// do not all begin with the same link.
 FARWARP_DEVICE int rank_after(const Args& args, int i) {
   const int rank = args.view.rank + i;
   return rank < args.view.size ? rank : rank - args.view.size;
@@ -129,7 +131,8 @@ FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
   return ranks;
 }
 
-/// [warp] destinations_of(), with one entry on each lane. Entries out of range count as skipped: announce_rows() gives up for them.
+/// [warp] destinations_of(), with one entry on each lane. Entries out of range count as skipped: announce_rows() gives
+/// up for them.
 FARWARP_DEVICE std::uint32_t destinations_by_lanes(const Args& args, int token) {
   const int j = lane_index();
   const int expert = expert_or_none(args, table_entry(args, token * args.k + j, j < args.k));
@@ -148,8 +151,9 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const V
 
 // ---- bitmaps --------------------------------------------------------------------------------------------------------
 //
-// A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k entries are
-// known. Bitmaps say which places an owner will receive, a packet for each 32 tokens. They are the first part of a header.
+// A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k
+// entries are known. Bitmaps say which places an owner will receive, a packet for each 32 tokens. They are the first
+// part of a header.
 
 /// Bitmaps of all sources. Bitmap p * ranks + i is packet p of source rank_after(1 + i).
 FARWARP_DEVICE int bitmap_count(const Args& args) { return num_bitmaps(args.max_tokens) * args.view.size; }
@@ -162,7 +166,8 @@ FARWARP_DEVICE int bitmap_of(const Args& args, int source, int token) {
   return token / kBitmapTokens * args.view.size + (after < 0 ? after + args.view.size : after);
 }
 
-/// The data of a bitmap's packet: the bitmap, and in the upper half the folded configuration, of which the call's form is a part.
+/// The data of a bitmap's packet: the bitmap, and in the upper half the folded configuration, of which the call's form
+/// is a part.
 FARWARP_DEVICE std::uint64_t with_configuration(const Args& args, std::uint32_t lower) {
   return static_cast<std::uint64_t>(folded(args.send.configuration)) << 32 | lower;
 }
@@ -172,9 +177,10 @@ FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source
     give_up(call, StatusCode::kMismatch, kSiteConfiguration, source, expected, seen);
 }
 
-/// [block] Sends every rank the bitmaps of the tokens that have a row there. A warp takes as many tokens as it has lanes, and waits for
-/// nobody. The last warps of the grid do it, since they have the fewest rows to send; the very last one takes the last turn, because in the split form its
-/// block counts all entries. Bitmaps of tokens that this call does not have are sent as well: each call writes all of them.
+/// [block] Sends every rank the bitmaps of the tokens that have a row there. A warp takes as many tokens as it has
+/// lanes, and waits for nobody. The last warps of the grid do it, since they have the fewest rows to send; the very
+/// last one takes the last turn, because in the split form its block counts all entries. Bitmaps of tokens that this
+/// call does not have are sent as well: each call writes all of them.
 FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
   constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;
@@ -216,9 +222,10 @@ FARWARP_DEVICE void take_bitmap(Call& call, const Args& args, int source, int bi
   store(bitmaps_of(args) + bitmap, static_cast<std::uint32_t>(data));
 }
 
-/// [block] Waits for the bitmaps of all sources, and stores them in shared memory. A thread that gives up sets call.live to false. The
-/// caller continues with block_any(!call.live), which also orders reads of the bitmaps after the stores. A rank's bitmaps also say that its
-/// previous call is over. So this rank's next call may write the buffers that the previous one used (ORDER.md, 5).
+/// [block] Waits for the bitmaps of all sources, and stores them in shared memory. A thread that gives up sets
+/// call.live to false. The caller continues with block_any(!call.live), which also orders reads of the bitmaps after
+/// the stores. A rank's bitmaps also say that its previous call is over. So this rank's next call may write the buffers
+/// that the previous one used (ORDER.md, 5).
 FARWARP_DEVICE void await_bitmaps(Call& call, const Args& args) {
 #pragma unroll 1
   for (int i = thread_index(); i < bitmap_count(args); i += num_threads()) {
@@ -245,9 +252,9 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
   return sum - value;
 }
 
-/// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then the next 32. By blocks of
-/// 32 tokens this is roughly the order in which they are sent; among sources it is not. A warp asks for rows in ascending order; each of its
-/// lanes holds a bitmap.
+/// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then
+/// the next 32. By blocks of 32 tokens this is roughly the order in which they are sent; among sources it is not. A
+/// warp asks for rows in ascending order; each of its lanes holds a bitmap.
 class AnnouncedRows {
  public:
   FARWARP_DEVICE explicit AnnouncedRows(const Args& args) : args_(args) {}
@@ -292,8 +299,8 @@ class AnnouncedRows {
   int rows_before_ = 0;             // number of rows in all bitmaps read so far
 };
 
-/// [block] Calls `work(segment)` on a warp for each segment of each row that arrives. `work` returns false if the call is over. A segment
-/// begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
+/// [block] Calls `work(segment)` on a warp for each segment of each row that arrives. `work` returns false if the call
+/// is over. A segment begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
 template <int align, class Visit>
 FARWARP_DEVICE int for_each_announced_segment(const Args& args, const Visit& work) {
   AnnouncedRows rows(args);

@@ -1,4 +1,5 @@
-// The kernels of the MoE all-to-all, each listed once: the entry points, their names and what a call launches come from here.
+// The kernels of the MoE all-to-all, each listed once: the entry points, their names and what a call launches come from
+// here.
 #pragma once
 
 #include <optional>
@@ -7,7 +8,8 @@
 
 namespace farwarp::moe {
 
-/// What an instance launches: one kernel for each. Halves of dispatch and combine are launches of the same kernel (Args::halves).
+/// What an instance launches: one kernel for each. Halves of dispatch and combine are launches of the same kernel
+/// (Args::halves).
 enum KernelId {
   kFusedRankScale,
   kFusedTable,

@@ -1,4 +1,5 @@
-// Weights that are given only at combine: a source sends them to the owners of its rows, which wait for them before they sum.
+// Weights that are given only at combine: a source sends them to the owners of its rows, which wait for them before
+// they sum.
 #pragma once
 
 #include <bit>
@@ -9,8 +10,9 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// [block] Sends the weights of this rank's tokens: to each owner those of its copies of the row, in k-slot order and without gaps, as dispatch has
-/// kept the copies there. Waits for nobody. `entry`: of the warp's first token, warp_in_grid().
+/// [block] Sends the weights of this rank's tokens: to each owner those of its copies of the row, in k-slot order and
+/// without gaps, as dispatch has kept the copies there. Waits for nobody. `entry`: of the warp's first token,
+/// warp_in_grid().
 FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens, TokenEntry entry) {
   const Regions regions = regions_of(args, call);
   const int j = lane_index(), peer = j < args.view.size ? j : args.view.rank;
@@ -33,8 +35,8 @@ FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens,
 /// For return_rows().
 struct SentWeights {
   static constexpr bool kArrive = true;
-  /// [warp] Waits for the weights of a row's copies, and puts them into the copies' words: `word` on lane i is kept_word() of copy i. False on all
-  /// lanes if the call is over.
+  /// [warp] Waits for the weights of a row's copies, and puts them into the copies' words: `word` on lane i is
+  /// kept_word() of copy i. False on all lanes if the call is over.
   FARWARP_DEVICE static bool take(Call& call, const Regions& regions, const ReceivedSegment& segment, int copies,
                                   std::uint64_t& word) {
     const Global<Packet> from[] = {mine(regions.combine_weights(regions.me(), segment.source, segment.token)) +
@@ -49,8 +51,8 @@ struct SentWeights {
   }
 };
 
-/// [block] Retags some of the weights' places that this call leaves idle, as retag_idle_rows() does the rows' places. Which are idle the bitmaps
-/// say, which are still in the headers: not of a combine of a handle (Args::after_nothing).
+/// [block] Retags some of the weights' places that this call leaves idle, as retag_idle_rows() does the rows' places.
+/// Which are idle the bitmaps say, which are still in the headers: not of a combine of a handle (Args::after_nothing).
 FARWARP_DEVICE void retag_idle_weights(const Call& call, const Args& args) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);

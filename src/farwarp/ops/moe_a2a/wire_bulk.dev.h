@@ -1,5 +1,6 @@
-// Bulk mode: rows cross the link in bulk copies (on targets without them: by stores), and a flag for each segment says that it has arrived.
-// Every warp sends and receives on its own. For large batches: copies keep more bytes in flight than a warp's loads and stores do.
+// Bulk mode: rows cross the link in bulk copies (on targets without them: by stores), and a flag for each segment says
+// that it has arrived. Every warp sends and receives on its own. For large batches: copies keep more bytes in flight
+// than a warp's loads and stores do.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
@@ -18,12 +19,12 @@ class Fp8RowPut {
  public:
   static constexpr int kAlign = kFp8Align / kElementsPer<Vector>;  ///< in vectors; a segment begins at a multiple of it
 
-  /// [warp] `staging`: this warp's staging buffer, which only targets with bulk copies have. The unnamed parameters make the constructor look
-  /// like RowPut's.
+  /// [warp] `staging`: this warp's staging buffer, which only targets with bulk copies have. The unnamed parameters
+  /// make the constructor look like RowPut's.
   FARWARP_DEVICE Fp8RowPut(Shared<std::byte> staging, int, Shared<Mbarrier>) : staging_(staging) {}
 
-  /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`. When it returns,
-  /// they are written, and the next signal_after_warp() publishes them.
+  /// [warp] Quantises vectors [first, last) of the bf16 row `x` into each row of `to` whose bit is set in `wanted`.
+  /// When it returns, they are written, and the next signal_after_warp() publishes them.
   template <int count>
   FARWARP_DEVICE void put(const Args& args, Global<const Vector> x, int first, int last,
                           const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
@@ -46,7 +47,8 @@ class Fp8RowPut {
 
  private:
   static constexpr int kAhead = 4;  // vectors that a lane has in flight
-  // The most numbers that fit into the staging buffer with their scales, in multiples of kFp8Align, so that both are aligned to 16 bytes.
+  // The most numbers that fit into the staging buffer with their scales, in multiples of kFp8Align, so that both are
+  // aligned to 16 bytes.
   static constexpr int kStagingNumbers = kStagingBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
   static_assert(kStagingNumbers + kStagingNumbers / kScaleGroup * 4 <= kStagingBytes);
 
@@ -76,7 +78,8 @@ class Fp8RowPut {
     }
   }
 
-  /// [warp] put() by bulk copies out of shared memory. A template, so that a target without bulk copies discards the body.
+  /// [warp] put() by bulk copies out of shared memory. A template, so that a target without bulk copies discards the
+  /// body.
   template <class Machine, int count>
   FARWARP_DEVICE void put_staged(const Args& args, Global<const Vector> x, int first, int last,
                                  const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
@@ -147,15 +150,17 @@ struct BulkWire {
         put(shared_at<std::byte>(a.shared.staging) + warp_index() * kStagingBytes, kStagingBytes,
             shared_at<Mbarrier>(a.shared.barriers) + warp_index()) {}
 
-  // ---- source ----------------------------------------------------------------------------------------------------------
+  // ---- source
+  // ----------------------------------------------------------------------------------------------------------
 
   /// Nothing is loaded into registers ahead: prefetch_segments() brings segments into the L2.
   struct Ahead {
     FARWARP_DEVICE Ahead(const Args&, const Segment&) {}
   };
 
-  /// [warp] Sends a segment to every rank in `ranks`, beginning with the rank after mine. If the token's row is dropped, its flag is sent all the
-  /// same, so the result is wrong and the check finds that. (Words have no flag: the wait for a dropped row ends at the deadline.)
+  /// [warp] Sends a segment to every rank in `ranks`, beginning with the rank after mine. If the token's row is
+  /// dropped, its flag is sent all the same, so the result is wrong and the check finds that. (Words have no flag: the
+  /// wait for a dropped row ends at the deadline.)
   FARWARP_DEVICE void send_segment(const Segment& segment, const Ahead&, std::uint32_t ranks) {
     const int first = segment.first, last = segment.last;
     if (first == last) return;
@@ -191,10 +196,12 @@ struct BulkWire {
     });
   }
 
-  // ---- owner -----------------------------------------------------------------------------------------------------------
+  // ---- owner
+  // -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Reads vectors u, u + kStride, ... of the segment. The first call for a segment has `with_routes`: it waits until
-  /// the routes and the segment have arrived, and sets `route_word` on lane j to that of k-slot j. False on all lanes if the call is over.
+  /// [warp] Reads vectors u, u + kStride, ... of the segment. The first call for a segment has `with_routes`: it waits
+  /// until the routes and the segment have arrived, and sets `route_word` on lane j to that of k-slot j. False on all
+  /// lanes if the call is over.
   template <int count>
   FARWARP_DEVICE bool read_segment(const ReceivedSegment& segment, int u, Dispatched (&x)[count], bool with_routes,
                                    std::uint64_t& route_word) {
@@ -206,7 +213,8 @@ struct BulkWire {
     return true;
   }
 
-  // ---- tags of places that this call leaves idle -------------------------------------------------------------------------
+  // ---- tags of places that this call leaves idle
+  // -------------------------------------------------------------------------
 
   FARWARP_DEVICE void retag_row(int source, int token) { retag_row_flags(call, regions, source, token); }
 

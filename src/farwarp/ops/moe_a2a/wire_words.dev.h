@@ -1,5 +1,6 @@
-// Words mode: rows cross the link as words, whose values say that they have arrived (world/device/words.dev.h). A store and its reader need
-// no flag, no fence and no barrier, and all bytes are payload. Each word has one reader, which clears it.
+// Words mode: rows cross the link as words, whose values say that they have arrived (world/device/words.dev.h). A store
+// and its reader need no flag, no fence and no barrier, and all bytes are payload. Each word has one reader, which
+// clears it.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"
@@ -51,9 +52,10 @@ struct WordFormat<Unquantised> {
   };
 };
 
-/// A vector's eight numbers cross as one word of 8 bytes. The scale of a group is in another word, after the row's numbers; the group's
-/// first lane reads it for all. Eight numbers may be all ones (FNUZ: eight times the lowest number, so they cannot be changed as a NaN
-/// can). Such a word is sent as zero, and a bit in the upper half of the scale's word is set for it.
+/// A vector's eight numbers cross as one word of 8 bytes. The scale of a group is in another word, after the row's
+/// numbers; the group's first lane reads it for all. Eight numbers may be all ones (FNUZ: eight times the lowest
+/// number, so they cannot be changed as a NaN can). Such a word is sent as zero, and a bit in the upper half of the
+/// scale's word is set for it.
 template <>
 struct WordFormat<AsFp8> {
   static constexpr int kAlign = kGroupVectors;
@@ -135,7 +137,8 @@ struct WordWire {
 
   FARWARP_DEVICE WordWire(Call& a_call, const Args& a) : call(a_call), args(a), regions(regions_of(a, a_call)) {}
 
-  // ---- source ----------------------------------------------------------------------------------------------------------
+  // ---- source
+  // ----------------------------------------------------------------------------------------------------------
 
   /// [warp] Loads a segment's first vectors into registers. Needs nothing of the call.
   struct Ahead {
@@ -171,11 +174,12 @@ struct WordWire {
     }
   }
 
-  // ---- owner -----------------------------------------------------------------------------------------------------------
+  // ---- owner
+  // -----------------------------------------------------------------------------------------------------------
 
-  /// [warp] Waits for vectors u, u + kStride, ... of the segment, and clears their words. With `with_routes`, waits for the
-  /// routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on lanes whose words or
-  /// routes have not arrived: the call is over.
+  /// [warp] Waits for vectors u, u + kStride, ... of the segment, and clears their words. With `with_routes`, waits for
+  /// the routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on
+  /// lanes whose words or routes have not arrived: the call is over.
   template <int count>
   FARWARP_DEVICE bool read_segment(const ReceivedSegment& segment, int u, Dispatched (&x)[count], bool with_routes,
                                    std::uint64_t& route_word) {

@@ -30,10 +30,10 @@ Status wrong(const char* field, int value, const std::string& allowed) {
 }
 
 Status check_size(const char* field, int value, int unit) {
-  if (value >= unit && value <= kMostSize && value % unit == 0) return {};
+  if (value >= unit && value <= kMaxSize && value % unit == 0) return {};
   return wrong(
       field, value,
-      unit == 1 ? fmt::format("1 to {}", kMostSize) : fmt::format("a multiple of {} up to {}", unit, kMostSize));
+      unit == 1 ? fmt::format("1 to {}", kMaxSize) : fmt::format("a multiple of {} up to {}", unit, kMaxSize));
 }
 
 }  // namespace
@@ -71,8 +71,8 @@ Status check_path(Path path) {
 }
 
 Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
-  if (ranks < 1 || ranks > kMostRanks)
-    return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMostRanks));
+  if (ranks < 1 || ranks > kMaxRanks)
+    return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMaxRanks));
   if (std::find(std::begin(kKinds), std::end(kKinds), kind) == std::end(kKinds))
     return invalid_argument(
         fmt::format("Kind is {}; allowed: kAllGather, kReduceScatter, kAllReduce", static_cast<int>(kind)));
@@ -87,8 +87,8 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
         fmt::format("ParallelGemmDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
   if (desc.tile_columns < 0) return wrong("tile_columns", desc.tile_columns, "0 (the plan's choice) or more");
-  if (desc.splits < 0 || desc.splits > kMostSplits)
-    return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMostSplits));
+  if (desc.splits < 0 || desc.splits > kMaxSplits)
+    return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMaxSplits));
   if (desc.comm_blocks < 0) return wrong("comm_blocks", desc.comm_blocks, "0 (the plan's choice) or more");
   using enum ParallelGemmExchange;
   if (desc.exchange != kAuto && desc.exchange != kBoxes && desc.exchange != kWords && desc.exchange != kOneShotWords)

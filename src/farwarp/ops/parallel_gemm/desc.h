@@ -5,6 +5,7 @@
 
 #include "farwarp/base/half.h"
 #include "farwarp/base/status.h"
+#include "farwarp/world/view.h"
 
 namespace farwarp {
 
@@ -57,9 +58,8 @@ enum class Path : std::uint8_t { kOwn, kUnfused, kBest };
 /// "own", "unfused", "best".
 const char* name_of(Path path);
 
-inline constexpr int kMostRanks = 8;
-inline constexpr int kMostSize = 1 << 24;
-inline constexpr int kMostSplits = 16;
+inline constexpr int kMaxSize = 1 << 24;
+inline constexpr int kMaxSplits = 16;
 
 /// One rank's matrices: x [x_rows, k], w [w_rows, k], bias [w_rows], y [y_rows, y_columns]; y_columns is w_rows.
 struct LocalShape {

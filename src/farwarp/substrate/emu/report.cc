@@ -88,24 +88,24 @@ struct Engine::WaitingGroup {
 };
 
 std::string Engine::describe_group(const WaitingGroup& group) const {
-  constexpr std::size_t kMostBlocks = 8;
-  constexpr std::size_t kMostAddresses = 4;
+  constexpr std::size_t kMaxBlocks = 8;
+  constexpr std::size_t kMaxAddresses = 4;
   std::string text = fmt::format("the first for {:.1f} us; device/block(threads):",
                                  static_cast<double>(schedule.nanoseconds() - group.since_ns) / 1000.0);
   std::size_t listed = 0;
   for (const auto& [place, count] : group.blocks) {
-    if (listed++ == kMostBlocks) break;
+    if (listed++ == kMaxBlocks) break;
     text += fmt::format(" {}/{}({})", place.first, place.second, count);
   }
-  if (group.blocks.size() > kMostBlocks) text += fmt::format(" and {} more blocks", group.blocks.size() - kMostBlocks);
+  if (group.blocks.size() > kMaxBlocks) text += fmt::format(" and {} more blocks", group.blocks.size() - kMaxBlocks);
   listed = 0;
   for (const Granule granule : group.polled) {
-    if (listed++ == kMostAddresses) break;
+    if (listed++ == kMaxAddresses) break;
     const std::uint64_t& word = arena.word_at(granule);
     text += fmt::format("\n    polls {}, which holds {:#x}", arena.describe(&word), word);
   }
-  if (group.polled.size() > kMostAddresses) {
-    text += fmt::format("\n    and {} more addresses", group.polled.size() - kMostAddresses);
+  if (group.polled.size() > kMaxAddresses) {
+    text += fmt::format("\n    and {} more addresses", group.polled.size() - kMaxAddresses);
   }
   return text;
 }

@@ -212,7 +212,7 @@ struct Finisher {
         return;
       }
     }
-    if constexpr (Tile::kRowBlocks == 1 && Tile::kColumns <= kMostSplitColumns) {
+    if constexpr (Tile::kRowBlocks == 1 && Tile::kColumns <= kMaxSplitColumns) {
       float total[Tile::kSums];
       if (splits == 1) {
 #pragma unroll

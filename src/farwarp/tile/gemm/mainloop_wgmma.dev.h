@@ -138,7 +138,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
     float all[1][Tile::kSums];
     multiply_steps(tile, multiplier, work.steps.count, all, at, wait);
     const auto& sums = all[0];
-    if constexpr (Tile::kColumns <= kMostSplitColumns) {
+    if constexpr (Tile::kColumns <= kMaxSplitColumns) {
       if (grid.splits > 1) {
         float total[Tile::kSums];
         const SplitPart part{2 * work.tile + multiplier, work.split, thread_index() % 128, arrived_last};

@@ -10,8 +10,8 @@ inline constexpr int kTallColumns = 192;    ///< columns of a tall tile
 inline constexpr int kWgmmaDepth = 64;      ///< K elements of a step
 
 /// The widest tile that can be split along K: registers hold both the sums of one split and the total.
-inline constexpr int kMostSplitColumns = 128;
-inline constexpr int kMostSplits = 16;
+inline constexpr int kMaxSplitColumns = 128;
+inline constexpr int kMaxSplits = 16;
 
 // Boxes of a warpgroup in tiles of 256 columns: 4 boxes leave room for 3 stages, 2 boxes for 4 stages.
 /// Of gemm.

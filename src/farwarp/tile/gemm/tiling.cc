@@ -45,8 +45,8 @@ double estimate(const TilingRequest& request, std::int64_t tiles, const Choice& 
 /// Whether a product of `steps` can be cut into tiles and splits of this choice.
 bool has_splits(const TilingRequest& request, bool swap_ab, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
-  if (choice.splits > steps || choice.columns > kMostSplitColumns || choice.rows != kWgmmaRows) return false;
-  return request.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMostSplits;
+  if (choice.splits > steps || choice.columns > kMaxSplitColumns || choice.rows != kWgmmaRows) return false;
+  return request.clusters ? choice.splits == 2 || (swap_ab && choice.splits == 4) : choice.splits <= kMaxSplits;
 }
 
 /// The kernels of the dtype, with or without swap_ab.
@@ -69,7 +69,7 @@ Choice best_choice(std::span<const Variant> kernels, const TilingRequest& reques
   for (const Variant& kernel : kernels) {
     if (!is_wanted(request, kernel)) continue;
     const std::int64_t tiles = std::int64_t{ceil_div(row_count, kernel.rows)} * ceil_div(column_count, kernel.columns);
-    for (int splits = 1; splits <= kMostSplits; ++splits) {
+    for (int splits = 1; splits <= kMaxSplits; ++splits) {
       Choice choice{kernel.name, kernel.rows, kernel.columns, splits};
       if (request.splits != 0 && request.splits != splits) continue;
       if (!has_splits(request, swap_ab, choice, steps)) continue;
@@ -97,7 +97,7 @@ Status wrong(const char* desc, const char* field, std::int64_t value, const std:
 }
 
 Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result) {
-  result.swap_ab = request.m <= kMostSwapAbRows;
+  result.swap_ab = request.m <= kMaxSwapAbRows;
   result.depth = kWgmmaDepth;
   result.steps = ceil_div(request.k, kWgmmaDepth);
   const int row_count = result.swap_ab ? request.n : request.m;
@@ -123,11 +123,11 @@ Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result
           desc, "splits", request.splits,
           fmt::format("0 (the plan's choice), 1, or {} with tile_columns up to {} and tile_rows {}, if k has as "
                       "many steps of {} and all tiles' blocks are at most {}",
-                      result.swap_ab ? "2 or 4" : "2", kMostSplitColumns, kWgmmaRows, kWgmmaDepth,
+                      result.swap_ab ? "2 or 4" : "2", kMaxSplitColumns, kWgmmaRows, kWgmmaDepth,
                       request.all_resident ? blocks_at_once(request.blocks, request.splits) : request.blocks));
     return wrong(desc, "splits", request.splits,
-                 fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMostSplits, result.steps),
-                             kWgmmaDepth, kMostSplitColumns));
+                 fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMaxSplits, result.steps),
+                             kWgmmaDepth, kMaxSplitColumns));
   }
   result.kernel = choice.kernel;
   result.rows = choice.rows;
@@ -167,10 +167,10 @@ Status tile_mfma(const TilingRequest& request, const char* desc, Tiling& result)
   const auto idle = request.blocks / std::max<std::int64_t>(result.tiles(), 1);
   result.splits = request.splits != 0 ? request.splits
                                       : static_cast<int>(std::clamp<std::int64_t>(
-                                            std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMostSplits));
+                                            std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMaxSplits));
   if (result.splits > result.steps)
     return wrong(desc, "splits", request.splits,
-                 fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMostSplits),
+                 fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMaxSplits),
                              result.depth));
   result.threads = shape.threads();
   result.shared_bytes = shape.shared_bytes();

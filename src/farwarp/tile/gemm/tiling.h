@@ -14,7 +14,7 @@
 
 namespace farwarp::tile {
 
-inline constexpr int kMostSwapAbRows = 64;  ///< rows of x up to which swap_ab is used
+inline constexpr int kMaxSwapAbRows = 64;  ///< rows of x up to which swap_ab is used
 
 /// Bytes that a block loads in a clock while L2 serves all 132 multiprocessors at once.
 inline constexpr double kL2BytesPerClock = 51;

@@ -26,8 +26,8 @@ using Clock = std::chrono::steady_clock;
 constexpr std::uint32_t kHelloKind = 0x6f6c6568;
 constexpr std::chrono::milliseconds kReconnectInterval{
     5};                                           // connecting to a peer that does not listen yet fails at once
-constexpr int kMostAcceptedAtOnce = 64;           // then checks the deadline and the other connections
-constexpr std::size_t kMostWaitingClients = 256;  // beyond them the oldest is closed; a rank connects again
+constexpr int kMaxAcceptedAtOnce = 64;           // then checks the deadline and the other connections
+constexpr std::size_t kMaxWaitingClients = 256;  // beyond them the oldest is closed; a rank connects again
 
 /// The first message of both sides of a connection. The client sends it once more after it has received the answer.
 struct Hello {
@@ -169,7 +169,7 @@ class Rendezvous {
   }
 
   void accept_clients() {
-    for (int accepted = 0; accepted < kMostAcceptedAtOnce; ++accepted) {
+    for (int accepted = 0; accepted < kMaxAcceptedAtOnce; ++accepted) {
       UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket) {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) note_error("cannot accept a call");
@@ -181,7 +181,7 @@ class Rendezvous {
             fmt::format("; a call from {} was refused, as this is user {}", connection.describe_peer(), ::geteuid());
         continue;
       }
-      if (clients_.size() == kMostWaitingClients) clients_.pop_front();
+      if (clients_.size() == kMaxWaitingClients) clients_.pop_front();
       connection.start_receive(sizeof(Hello));
       clients_.push_back({std::move(connection)});
     }

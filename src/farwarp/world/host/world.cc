@@ -41,10 +41,10 @@ Status check_options(const WorldOptions& options) {
     return invalid_argument(fmt::format("WorldOptions::deadline is {} ms; allowed: 1 to {} ms",
                                         options.deadline.count(), kLongest.count()));
   }
-  constexpr std::size_t kMostHeapBytes = std::size_t{1} << 47;  // more than any device can address
-  if (options.heap_bytes > kMostHeapBytes) {
+  constexpr std::size_t kMaxHeapBytes = std::size_t{1} << 47;  // more than any device can address
+  if (options.heap_bytes > kMaxHeapBytes) {
     return invalid_argument(
-        fmt::format("WorldOptions::heap_bytes is {}; allowed: at most {}", options.heap_bytes, kMostHeapBytes));
+        fmt::format("WorldOptions::heap_bytes is {}; allowed: at most {}", options.heap_bytes, kMaxHeapBytes));
   }
   return {};
 }

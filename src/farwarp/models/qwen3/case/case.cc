@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "farwarp/harness/params.h"
-#include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/case/run.h"
+#include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/limits.h"
 
 namespace farwarp::qwen3 {
@@ -59,12 +59,12 @@ Result<CheckConfig> read_config(const Params& params) {
   config.model = reader.text("model");
   const auto shapes = qwen3_config(config.model == "auto" ? "nano" : config.model);
   if (!shapes.ok()) reader.reject("model", config.model, kParams[0].allowed);
-  config.batch = reader.small_integer("batch", 1, fleet::kMostColumns);
+  config.batch = reader.small_integer("batch", 1, fleet::kMaxColumns);
   config.prompt = reader.small_integer("prompt", 1, 1 << 16);
   config.tokens = reader.small_integer("tokens", 1, 1 << 12);
   config.launches = reader.small_integer("launches", 1, 10000);
   config.epsilon = static_cast<float>(reader.number("epsilon", 0, 1));
-  config.context = reader.small_integer("context", 0, qwen3::kMostPositions);
+  config.context = reader.small_integer("context", 0, qwen3::kMaxPositions);
   config.zeros = reader.small_integer("zeros", 0, 1 << 16);
   const Dispatcher dispatcher = reader.choice("dispatcher", kDispatchers);
   const auto has = [&](Dispatcher one) { return dispatcher == one || dispatcher == Dispatcher::kAll; };
@@ -72,23 +72,23 @@ Result<CheckConfig> read_config(const Params& params) {
   if (has(Dispatcher::kStatic) || both) config.dispatchers.push_back(FleetDispatcher::kStatic);
   if (has(Dispatcher::kGraph) || both) config.dispatchers.push_back(FleetDispatcher::kGraph);
   if (has(Dispatcher::kGang)) config.dispatchers.push_back(FleetDispatcher::kGang);
-  config.limits.splits = reader.small_integer("splits", 0, qwen3::kMostSplits);
+  config.limits.splits = reader.small_integer("splits", 0, qwen3::kMaxSplits);
   config.limits.vectors = reader.choice("vectors", kVectors);
   config.limits.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
-  config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, qwen3::kMostTemperature));
-  config.sampling.top_k = reader.small_integer("top_k", 1, qwen3::kMostTopK);
+  config.sampling.temperature = static_cast<float>(reader.number("temperature", 0, qwen3::kMaxTemperature));
+  config.sampling.top_k = reader.small_integer("top_k", 1, qwen3::kMaxTopK);
   config.sampling.top_p = static_cast<float>(reader.number("top_p", 0, 1));
   if (config.sampling.temperature != 0) config.limits.most_top_k = config.sampling.top_k;
-  config.limits.prefill_tokens = reader.small_integer("prefill", 0, qwen3::kMostPrefillTokens);
+  config.limits.prefill_tokens = reader.small_integer("prefill", 0, qwen3::kMaxPrefillTokens);
   const int delay = reader.small_integer("delay", 0, 1'000'000);
   if (delay > 0 && config.limits.prefill_tokens > 0) reader.reject("delay", std::to_string(delay), "0 with prefill");
   if (config.zeros > 0 && (config.prompt > 1 || config.limits.prefill_tokens > 0))
     reader.reject("zeros", std::to_string(config.zeros), "0 with a prompt of several tokens, or with prefill");
   const int positions = config.prompt + config.zeros + config.launches * config.tokens;
-  if (positions > qwen3::kMostPositions)
+  if (positions > qwen3::kMaxPositions)
     reader.reject("launches", reader.text("launches"),
                   fmt::format("so many that with prompt, zeros and tokens a sequence has at most {} positions",
-                              qwen3::kMostPositions));
+                              qwen3::kMaxPositions));
   config.longest_delay_ns = static_cast<std::uint64_t>(delay) * 1000;
   config.oracle = reader.small_integer("oracle", 0, 1) == 1;
   if (!config.oracle && delay == 0 && config.dispatchers.size() < 2)

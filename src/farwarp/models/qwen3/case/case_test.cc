@@ -1,4 +1,5 @@
-// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches that continue, dispatchers, prefill.
+// Qwen3 through the harness: both head dims, every number of columns, contexts that cross pages and splits, launches
+// that continue, dispatchers, prefill.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -13,8 +13,8 @@ namespace farwarp::qwen3 {
 /// The first word of Philox4x32-10 for the counter (position, 0, 0, 0).
 std::uint32_t oracle_random(std::uint64_t seed, std::uint32_t position);
 
-/// The tokens that may be drawn with these logits at `position`. The first is the one that float64 gives. Others follow where the random number, or
-/// top_p, is nearer to a boundary between two tokens than the roundings of fp32 explain.
+/// The tokens that may be drawn with these logits at `position`. The first is the one that float64 gives. Others follow
+/// where the random number, or top_p, is nearer to a boundary between two tokens than the roundings of fp32 explain.
 std::vector<std::int32_t> oracle_draws(std::span<const float> logits, const Qwen3Sampling& sampling,
                                        std::uint32_t position);
 
@@ -30,7 +30,8 @@ inline constexpr int kAims = 5;
 /// `sampling` with another seed and top_p, so that the draw is aimed so. A draw without temperature stays as it is.
 Qwen3Sampling aimed_sampling(Aim aim, std::span<const float> logits, const Qwen3Sampling& sampling);
 
-/// The probability of each of the best top_k tokens, the best one first; 0 after what top_p keeps. `order` gets the tokens.
+/// The probability of each of the best top_k tokens, the best one first; 0 after what top_p keeps. `order` gets the
+/// tokens.
 std::vector<double> oracle_probabilities(std::span<const float> logits, const Qwen3Sampling& sampling,
                                          std::vector<std::int32_t>& order);
 

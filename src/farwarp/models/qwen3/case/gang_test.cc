@@ -1,4 +1,5 @@
-// The gang dispatcher through the harness: XCDs with as many workers each, with uneven numbers, with one, with none; several ranks.
+// The gang dispatcher through the harness: XCDs with as many workers each, with uneven numbers, with one, with none;
+// several ranks.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -9,8 +9,9 @@ namespace farwarp::qwen3 {
 namespace {
 
 constexpr double kStep = 0.01;  ///< of a constant, to see how it moves the logits
-/// With other roundings of equal size, 100 models of 1 to 48 tokens had at most 1.65 for a token and, from 12 tokens on, 4.1 deviations of a lean.
-constexpr double kMostOfToken = 2.2, kMostDeviations = 8;
+/// With other roundings of equal size, 100 models of 1 to 48 tokens had at most 1.65 for a token and, from 12 tokens
+/// on, 4.1 deviations of a lean.
+constexpr double kMaxOfToken = 2.2, kMaxDeviations = 8;
 constexpr int kLeastTokens = 12;  ///< fewer do not tell how far roundings move a lean
 
 struct Constant {
@@ -82,7 +83,7 @@ std::string LogitsJudge::add(SequenceOracles& oracles, std::int32_t input, std::
   }
   // A token's roundings may by chance be small, so those of all tokens so far count, too.
   const double explained = std::max(rounding, square * rounding_squares_ / squares_);
-  if (error <= kMostOfToken * kMostOfToken * explained + 1e-12 * square) return {};
+  if (error <= kMaxOfToken * kMaxOfToken * explained + 1e-12 * square) return {};
   return fmt::format("logits differ from float64 by {:.2g} of their norm, roundings explain {:.2g}",
                      std::sqrt(error / square), std::sqrt(explained / square));
 }
@@ -100,11 +101,11 @@ harness::Verdict LogitsJudge::verdict() const {
                     of_roundings, tokens_, most);
   for (std::size_t i = 0; i < leans_.size() && tokens_ >= kLeastTokens; ++i) {
     const double deviations = leans_[i].deviations();
-    verdict.tile_share = std::max(verdict.tile_share, deviations / kMostDeviations);
-    if (deviations > kMostDeviations && verdict.detail.empty())
+    verdict.tile_share = std::max(verdict.tile_share, deviations / kMaxDeviations);
+    if (deviations > kMaxDeviations && verdict.detail.empty())
       verdict.detail = fmt::format(
           "the logits lean as if {} were off by {:.2g}%: {:.1f} deviations of what roundings do; allowed: {}",
-          kConstants[i].name, 100 * leans_[i].errors / leans_[i].squares, deviations, kMostDeviations);
+          kConstants[i].name, 100 * leans_[i].errors / leans_[i].squares, deviations, kMaxDeviations);
   }
   verdict.pass = verdict.detail.empty();
   return verdict;

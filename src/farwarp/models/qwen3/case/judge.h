@@ -1,4 +1,5 @@
-// Whether logits are right: their errors are as large as roundings make them, and do not lean the way that a wrong constant would move them.
+// Whether logits are right: their errors are as large as roundings make them, and do not lean the way that a wrong
+// constant would move them.
 #pragma once
 
 #include <array>
@@ -39,7 +40,8 @@ class LogitsJudge {
   harness::Verdict verdict() const;
 
  private:
-  /// Of one constant: sums over all tokens of products of the derivatives of the logits with errors, squared errors of roundings, and themselves.
+  /// Of one constant: sums over all tokens of products of the derivatives of the logits with errors, squared errors of
+  /// roundings, and themselves.
   struct Lean {
     double errors = 0, roundings_squares = 0, squares = 0;
     double deviations() const;

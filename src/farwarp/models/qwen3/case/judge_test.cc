@@ -1,5 +1,5 @@
-// The judge of logits accepts other roundings of the same size, and refuses constants that are a little wrong. No kernel runs: an oracle that rounds
-// stands for it.
+// The judge of logits accepts other roundings of the same size, and refuses constants that are a little wrong. No
+// kernel runs: an oracle that rounds stands for it.
 #include "farwarp/models/qwen3/case/judge.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 namespace farwarp::qwen3 {
 namespace {
 
-/// The verdict on `sequences` sequences of `tokens` tokens, of which the first `prefilled` have no logits. What differs by `factors` is judged.
+/// The verdict on `sequences` sequences of `tokens` tokens, of which the first `prefilled` have no logits. What differs
+/// by `factors` is judged.
 harness::Verdict judged(std::uint64_t seed, int sequences, int tokens, const OracleFactors& factors,
                         int prefilled = 0) {
   Qwen3Config config = *qwen3_config("nano");

@@ -1,4 +1,5 @@
-// The oracle of Qwen3: one sequence, token by token, in float64. It shares no code with the kernels but the random weights.
+// The oracle of Qwen3: one sequence, token by token, in float64. It shares no code with the kernels but the random
+// weights.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +38,8 @@ struct OracleFactors {
 
 class Oracle {
  public:
-  /// `rounded`: activations, keys, values and probabilities are rounded to bf16 where the kernel does so. The difference of the two is what
-  /// roundings explain.
+  /// `rounded`: activations, keys, values and probabilities are rounded to bf16 where the kernel does so. The
+  /// difference of the two is what roundings explain.
   Oracle(const OracleWeights& weights, bool rounded, const OracleFactors& factors = {})
       : weights_(weights),
         rounded_(rounded),

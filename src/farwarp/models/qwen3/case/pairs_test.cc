@@ -1,4 +1,5 @@
-// A sample of targets, ranks, sequences and dispatchers that has each pair of them. The context of each sequence begins a page in its second token.
+// A sample of targets, ranks, sequences and dispatchers that has each pair of them. The context of each sequence begins
+// a page in its second token.
 //
 // FARWARP_TEST_SCHEDULES=200 qwen3_pairs_test runs each line under 200 schedules instead of one.
 #include <gtest/gtest.h>

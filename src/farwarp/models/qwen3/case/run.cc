@@ -88,7 +88,8 @@ Status RankRun::start_before(int call, int launch) {
   return status;
 }
 
-/// New prompts of 1 to `prompt` tokens, then `launches` launches. With prefill a sequence begins while the ones before it are decoded.
+/// New prompts of 1 to `prompt` tokens, then `launches` launches. With prefill a sequence begins while the ones before
+/// it are decoded.
 Status RankRun::call_once(int call) {
   prompts_.clear();
   followed_.clear();
@@ -135,8 +136,9 @@ Status RankRun::call_once(int call) {
   return status;
 }
 
-/// The first token of each sequence again, whose logits do not depend on the draws: with seeds and top_p by which the random number, or the end of
-/// what top_p or top_k keeps, lies beside a boundary between two tokens, now on this side, now on that.
+/// The first token of each sequence again, whose logits do not depend on the draws: with seeds and top_p by which the
+/// random number, or the end of what top_p or top_k keeps, lies beside a boundary between two tokens, now on this side,
+/// now on that.
 Status RankRun::launch_aimed(int call, const Result& first) {
   Status status;
   for (int aim = 0; aim < kAims && status.ok(); ++aim) {
@@ -163,7 +165,8 @@ Status RankRun::launch_aimed(int call, const Result& first) {
   return status;
 }
 
-/// All launches again, each rank late before each of them by a random time. They follow each other in bursts, so that a rank may be a launch ahead.
+/// All launches again, each rank late before each of them by a random time. They follow each other in bursts, so that a
+/// rank may be a launch ahead.
 Status RankRun::launch_late(int call, const std::vector<Result>& results) {
   Status status = start_before(call, 0);
   const std::size_t choices = size(config_.batch) * size(config_.tokens);

@@ -1,5 +1,5 @@
-// Decoding for more than eight sequences: their vectors stream. Through the harness: every number of columns, both dispatchers, contexts that cross tiles and
-// splits, prefill, several ranks.
+// Decoding for more than eight sequences: their vectors stream. Through the harness: every number of columns, both
+// dispatchers, contexts that cross tiles and splits, prefill, several ranks.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -67,7 +67,8 @@ TEST_P(Qwen3Stream, WorkersHaveOneGroupOfTilesOrSeveral) {
   expect_pass("model=tiny,batch=9,prompt=1,tokens=1,launches=1");
 }
 
-/// Of more than 16 columns four stages of a vector are in shared memory, and out has eight: a stage's place is filled again while the vector is multiplied.
+/// Of more than 16 columns four stages of a vector are in shared memory, and out has eight: a stage's place is filled
+/// again while the vector is multiplied.
 TEST_P(Qwen3Stream, VectorsAreLongerThanTheirRing) {
   expect_pass("model=nano8,batch=17,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both");
   if (GetParam() == TargetKind::kEmuSm90) expect_pass("model=nano8,batch=33,prompt=1,tokens=1,launches=1,max_sms=4");
@@ -89,12 +90,14 @@ TEST_P(Qwen3Stream, RanksGiveTheSameBitsWithBothDispatchers) {
   expect_pass("model=nano4,batch=10,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both", 1, 1, 2);
 }
 
-/// A worker has 16 tiles of out and of down, of which 12 (sm90) or four are a group: sums are sent by groups and collected by tasks, on the same threads.
+/// A worker has 16 tiles of out and of down, of which 12 (sm90) or four are a group: sums are sent by groups and
+/// collected by tasks, on the same threads.
 TEST_P(Qwen3Stream, RanksAddTheSumsOfSeveralGroups) {
   expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=1,max_sms=1", 1, 1, 2);
 }
 
-/// Of 16 columns eight ranks own two each, of 32 a warp has one owner's or two, of 64 a thread has a tile in each of four rounds.
+/// Of 16 columns eight ranks own two each, of 32 a warp has one owner's or two, of 64 a thread has a tile in each of
+/// four rounds.
 TEST_P(Qwen3Stream, FourAndEightRanksOwnColumns) {
   expect_pass("model=nano8,batch=9,prompt=1,tokens=1,launches=1,max_sms=2,dispatcher=both", 1, 1, 8);
   expect_pass("model=nano4,batch=20,prompt=1,tokens=1,launches=1,max_sms=2", 1, 1, 4);
@@ -102,14 +105,16 @@ TEST_P(Qwen3Stream, FourAndEightRanksOwnColumns) {
     expect_pass("model=nano4,batch=33,prompt=1,tokens=1,launches=1,max_sms=2", 1, 1, 4);
 }
 
-/// A rank may be a launch ahead, and an owner's result may reach one rank long after another. On gfx942 a wave has columns of all owners.
+/// A rank may be a launch ahead, and an owner's result may reach one rank long after another. On gfx942 a wave has
+/// columns of all owners.
 TEST_P(Qwen3Stream, LateRanksGiveTheSameBits) {
   expect_pass("model=nano4,batch=9,prompt=1,tokens=1,launches=2,max_sms=2,delay=300,oracle=0", 1, 1, 4);
 }
 
 TEST_P(Qwen3Stream, ManySchedules) { expect_pass("model=nano,batch=9,prompt=1,tokens=1,launches=2,max_sms=2", 4); }
 
-/// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates, more sequences than workers.
+/// Every number of columns, more candidates than a warp has lanes, fewer tokens than candidates, more sequences than
+/// workers.
 TEST_P(Qwen3Stream, TokensAreDrawn) {
   expect_pass("model=nano,batch=9,prompt=2,tokens=3,launches=1,max_sms=2,temperature=0.6,top_k=20,top_p=0.95");
   expect_pass("model=nano,batch=16,prompt=1,tokens=1,launches=2,max_sms=3,temperature=1,top_k=5,dispatcher=both");

@@ -43,13 +43,13 @@ inline constexpr auto kSiteNames = fleet::with_model_sites(
 
 inline constexpr int kPageKeys = 16;
 inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
-inline constexpr int kMostSplits = 16;
-inline constexpr int kMostWorkers = 256;  ///< a thread waits for at most 8 of their candidates
-inline constexpr int kMostGroup = 8;      ///< query heads of a KV head
-inline constexpr int kMostHeadDim = 128;
-inline constexpr int kMostColumnsWithoutBulkCopy = 32;  ///< 64 KB of shared memory are too few for more
-inline constexpr int kMostTopK = 64;                    ///< candidates of a draw
-inline constexpr int kMostEndTokens = 8;                ///< that end a sequence
+inline constexpr int kMaxSplits = 16;
+inline constexpr int kMaxWorkers = 256;  ///< a thread waits for at most 8 of their candidates
+inline constexpr int kMaxGroup = 8;      ///< query heads of a KV head
+inline constexpr int kMaxHeadDim = 128;
+inline constexpr int kMaxColumnsWithoutBulkCopy = 32;  ///< 64 KB of shared memory are too few for more
+inline constexpr int kMaxTopK = 64;                    ///< candidates of a draw
+inline constexpr int kMaxEndTokens = 8;                ///< that end a sequence
 static_assert(kTileKeys == fleet::kWarps * kPageKeys);
 
 /// Of one KV head, keys and values.
@@ -61,7 +61,8 @@ constexpr int tiles_of(int keys) { return (keys + kTileKeys - 1) / kTileKeys; }
 constexpr std::int64_t logits_at(int columns, int tile, int column, int row) {
   return fleet::rank_sums_at(columns, 0, 0, tile, column, row);
 }
-/// A worker's `number`-th best candidate of a column, in packets from the candidates' begin. One number's candidates of all workers lie together.
+/// A worker's `number`-th best candidate of a column, in packets from the candidates' begin. One number's candidates of
+/// all workers lie together.
 constexpr std::int64_t candidate_at(int columns, int workers, int most_top_k, int rank, int column, int number,
                                     int worker) {
   return ((std::int64_t{rank} * columns + column) * most_top_k + number) * workers + worker;
@@ -81,10 +82,10 @@ struct DrawState {
   float top_p;
 };
 struct DecodeState {
-  SequenceState sequences[fleet::kMostColumns];
+  SequenceState sequences[fleet::kMaxColumns];
   // Of a decoder that samples.
-  std::int32_t top_k[fleet::kMostColumns];
-  DrawState draws[fleet::kMostColumns];
+  std::int32_t top_k[fleet::kMaxColumns];
+  DrawState draws[fleet::kMaxColumns];
 };
 
 struct Args {
@@ -106,8 +107,8 @@ struct Args {
   std::int32_t pages, max_pages, max_prompt;
   std::int32_t splits;   ///< of a sequence: tile i of its keys is of split i % splits
   std::int32_t sharing;  ///< workers that share a sequence's KV head: attention has so many units of each
-  std::int32_t end_tokens[kMostEndTokens];  ///< each ends a sequence; -1: none
-  float scale_log2;                         ///< of scores: head_dim^-0.5 * log2(e)
+  std::int32_t end_tokens[kMaxEndTokens];  ///< each ends a sequence; -1: none
+  float scale_log2;                        ///< of scores: head_dim^-0.5 * log2(e)
   std::int32_t most_top_k;  ///< candidates of a worker and column, for a decoder that samples: candidate_at()
   std::int32_t sequences;   ///< columns that can have one: the first ones
 };

@@ -1,8 +1,9 @@
 // Attention of one token of each sequence over its cached keys.
 //
-// Each warp multiplies the 16 keys of its page of a tile by the group's queries, and the page's values by the probabilities; both lie in memory as
-// fragments. It keeps its own maxima and sums from tile to tile of a split, at whose end the eight warps' are merged in shared memory and stored
-// as a partial output. The token's own key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
+// Each warp multiplies the 16 keys of its page of a tile by the group's queries, and the page's values by the
+// probabilities; both lie in memory as fragments. It keeps its own maxima and sums from tile to tile of a split, at
+// whose end the eight warps' are merged in shared memory and stored as a partial output. The token's own key and value
+// are not in the cache yet: its warp takes them from shared memory, and appends them.
 #pragma once
 
 #include "farwarp/models/qwen3/decode/heads.dev.h"
@@ -10,8 +11,8 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// [thread] Loads the keys and values of all tiles of the worker into the ring of weights, a page in a stage: the last tile of a sequence
-/// has eight too, because each warp needs a stage.
+/// [thread] Loads the keys and values of all tiles of the worker into the ring of weights, a page in a stage: the last
+/// tile of a sequence has eight too, because each warp needs a stage.
 template <int columns>
 class PageLoader {
  public:
@@ -78,10 +79,11 @@ class Attention {
   }
 
  private:
-  // A warp waits for one of a tile's slots. It knows the phase before of that slot, because fewer copies are under way than slots lie between two of its own.
+  // A warp waits for one of a tile's slots. It knows the phase before of that slot, because fewer copies are under way
+  // than slots lie between two of its own.
   static_assert(!Target::kHasBulkCopy || ring_slots(columns) - kWarps / kSlotStages >= slots_in_flight(columns));
-  static constexpr int kTiles = kMostHeadDim / 16;
-  static constexpr int kEach = kMostHeadDim * kMostGroup;  // of a warp's outputs
+  static constexpr int kTiles = kMaxHeadDim / 16;
+  static constexpr int kEach = kMaxHeadDim * kMaxGroup;  // of a warp's outputs
 
   FARWARP_DEVICE int group() const { return context_.args.query_heads / context_.args.kv_heads; }
   FARWARP_DEVICE void reset() {
@@ -114,7 +116,7 @@ class Attention {
                                   tile.column(), kSiteHeads);
       warp_sync();
       if (query || key) four = normalise_and_rotate(args, four, parameters);
-      const int offset = query ? Layout<columns>::kQueries + i * kMostHeadDim * 2
+      const int offset = query ? Layout<columns>::kQueries + i * kMaxHeadDim * 2
                          : key ? Layout<columns>::kNewKey
                                : Layout<columns>::kNewValue;
       if (exists) store(word_at<std::uint64_t>(context_.memory, offset) + lane_index(), four);
@@ -157,7 +159,7 @@ class Attention {
   }
 
   FARWARP_DEVICE Shared<float> scores() const {
-    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp_index() * kMostGroup * kPageKeys;
+    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp_index() * kMaxGroup * kPageKeys;
   }
 
   /// [warp] The scores of the page's keys, [group][16].
@@ -173,7 +175,7 @@ class Attention {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const MatrixIndex at = sum_index(lane_index(), i);
-      if (at.column < kMostGroup)
+      if (at.column < kMaxGroup)
         store(scores() + (at.column * kPageKeys + at.row), page.first + at.row <= page.position ? sums[i] : kNothing);
     }
     warp_sync();
@@ -181,14 +183,15 @@ class Attention {
 
   FARWARP_DEVICE std::uint64_t query(int tile) const {
     const int head = operand_column(lane_index());
-    if (head >= kMostGroup) return 0;
-    return load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kQueries + head * kMostHeadDim * 2) +
+    if (head >= kMaxGroup) return 0;
+    return load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kQueries + head * kMaxHeadDim * 2) +
                 (4 * tile + operand_four(lane_index())));
   }
 
-  /// [warp] Probabilities of four keys for the lane's head, relative to the highest score so far; what was summed before is brought to the same scale.
+  /// [warp] Probabilities of four keys for the lane's head, relative to the highest score so far; what was summed
+  /// before is brought to the same scale.
   FARWARP_DEVICE std::uint64_t exponentiate() {
-    const int head = operand_column(lane_index()) % kMostGroup;
+    const int head = operand_column(lane_index()) % kMaxGroup;
     const Vec16 words = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(scores().raw)) +
                              (head * kPageKeys / 4 + operand_four(lane_index())));
     float numbers[4] = {bits_of(words.lo), bits_of(words.lo >> 32), bits_of(words.hi), bits_of(words.hi >> 32)};
@@ -215,7 +218,8 @@ class Attention {
     return pack_four(numbers[0], numbers[1], numbers[2], numbers[3]);
   }
 
-  /// The weight of a score. The difference is scaled, not the score: the highest one has exactly 1, however large it is.
+  /// The weight of a score. The difference is scaled, not the score: the highest one has exactly 1, however large it
+  /// is.
   FARWARP_DEVICE float relative_to(float highest, float score) const {
     return exp2(multiply(add(score, -highest), context_.args.scale_log2));
   }
@@ -240,8 +244,9 @@ class Attention {
     }
   }
 
-  /// [warp] Puts the token's key and value into the page, and into the copy of it that has arrived. Later rows have the numbers of an earlier sequence, or
-  /// zeros; their probabilities are zeros. A copy reads the page in the next token, after this one has been decided.
+  /// [warp] Puts the token's key and value into the page, and into the copy of it that has arrived. Later rows have the
+  /// numbers of an earlier sequence, or zeros; their probabilities are zeros. A copy reads the page in the next token,
+  /// after this one has been decided.
   FARWARP_DEVICE void append(const Page& page, Global<std::byte> in_memory) const {
     const int dims = context_.args.head_dim, row = page.position % kPageKeys;
 #pragma unroll 1
@@ -267,11 +272,11 @@ class Attention {
   }
   /// [warps][group] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
-    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMostGroup + head) * 2;
+    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMaxGroup + head) * 2;
   }
 
-  /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as a partial output, or, if the sequence has one split
-  /// of a streamed vector, as what the out projection reads.
+  /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as a partial output, or, if the
+  /// sequence has one split of a streamed vector, as what the out projection reads.
   FARWARP_DEVICE void publish(const TileCursor<columns>& tile) {
     const Args& args = context_.args;
     share_outputs();
@@ -286,7 +291,8 @@ class Attention {
     sync_warps();  // before the next split's are shared
   }
 
-  /// What a head's outputs of each warp are multiplied by, relative to the highest maximum; and the sum of probabilities.
+  /// What a head's outputs of each warp are multiplied by, relative to the highest maximum; and the sum of
+  /// probabilities.
   struct WarpFactors {
     float highest = kNothing, total = 0;
     float of[kWarps];
@@ -314,7 +320,7 @@ class Attention {
 #pragma unroll
         for (int row = 0; row < 4; ++row)
           sums[row] = fused_multiply_add(factors.of[warp],
-                                         load(outputs_of(warp) + ((4 * four + row) * kMostGroup + head)), sums[row]);
+                                         load(outputs_of(warp) + ((4 * four + row) * kMaxGroup + head)), sums[row]);
       }
       const float inverse = divide(1.0f, factors.total);
       store_four<columns>(context_.call, context_.worker, task_.out,
@@ -336,10 +342,10 @@ class Attention {
 #pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) {
         const float factor = relative_to(highest, load(statistics(warp, head)));
-        const Shared<float> from = outputs_of(warp) + (2 * pair * kMostGroup + head);
+        const Shared<float> from = outputs_of(warp) + (2 * pair * kMaxGroup + head);
         total = fused_multiply_add(factor, load(statistics(warp, head) + 1), total);
         first = fused_multiply_add(factor, load(from), first);
-        second = fused_multiply_add(factor, load(from + kMostGroup), second);
+        second = fused_multiply_add(factor, load(from + kMaxGroup), second);
       }
       store_pair(tile, head, pair, first, second);
       if (pair == 0) store_pair(tile, head, pairs, highest, total);
@@ -355,12 +361,12 @@ class Attention {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const MatrixIndex at = sum_index(lane_index(), i);
-        if (tile < tiles && at.column < kMostGroup)
-          store(to + ((tile * 16 + at.row) * kMostGroup + at.column), outputs_[tile][i]);
+        if (tile < tiles && at.column < kMaxGroup)
+          store(to + ((tile * 16 + at.row) * kMaxGroup + at.column), outputs_[tile][i]);
       }
     }
     const int head = operand_column(lane_index());
-    if (operand_four(lane_index()) == 0 && head < kMostGroup) {
+    if (operand_four(lane_index()) == 0 && head < kMaxGroup) {
       store(statistics(warp_index(), head), maximum_);
       store(statistics(warp_index(), head) + 1, sum_);
     }

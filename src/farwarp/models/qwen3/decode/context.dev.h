@@ -19,7 +19,8 @@ using Layout = SharedLayout<columns, Target::kHasBulkCopy>;
 /// Keys that the token of a sequence attends to, its own included.
 FARWARP_DEVICE int keys_of(const SequenceState& sequence) { return sequence.alive != 0 ? sequence.position + 1 : 0; }
 
-/// Four `number` of the partial output of a split: head_dim / 2 pairs of fp32, then maximum and sum. In fours from the partial outputs' begin.
+/// Four `number` of the partial output of a split: head_dim / 2 pairs of fp32, then maximum and sum. In fours from the
+/// partial outputs' begin.
 FARWARP_DEVICE std::int64_t partial_at(const Args& args, int column, int head, int split, int number) {
   return ((std::int64_t{column} * args.query_heads + head) * args.splits + split) * (args.head_dim / 2 + 1) + number;
 }
@@ -29,7 +30,8 @@ struct Context : WorkerContext<Args, columns> {
   using WorkerContext<Args, columns>::args;
   using WorkerContext<Args, columns>::memory;
 
-  /// Columns whose work in attention workers share: those that can have a sequence; of packets all, which are at most three more.
+  /// Columns whose work in attention workers share: those that can have a sequence; of packets all, which are at most
+  /// three more.
   FARWARP_DEVICE int columns_in_use() const {
     if constexpr (streams(columns)) return args.sequences;
     return columns;

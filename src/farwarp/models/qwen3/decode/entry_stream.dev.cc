@@ -1,4 +1,5 @@
-// The kernels that decode Qwen3 for more than eight sequences: a variant for each number of columns. Each takes the best tokens.
+// The kernels that decode Qwen3 for more than eight sequences: a variant for each number of columns. Each takes the
+// best tokens.
 #include "farwarp/models/qwen3/decode/model.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {

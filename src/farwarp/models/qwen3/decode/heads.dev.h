@@ -29,7 +29,8 @@ struct HeadParameters {
   }
 };
 
-/// [warp] RMSNorm over a head, then the rotation (RoPE, halves as in GPT-NeoX). The lane has rows 4 * lane on of the head.
+/// [warp] RMSNorm over a head, then the rotation (RoPE, halves as in GPT-NeoX). The lane has rows 4 * lane on of the
+/// head.
 FARWARP_DEVICE std::uint64_t normalise_and_rotate(const Args& args, std::uint64_t four,
                                                   const HeadParameters& parameters) {
   const bool exists = lane_index() * 4 < args.head_dim;

@@ -1,15 +1,16 @@
 // Which keys a worker attends to, and in which order: its loader and its other warps agree by this.
 //
-// A tile is 128 keys, eight pages, of one KV head of one sequence. Of n splits, each has every nth tile of them. It belongs to one worker,
-// however long the sequence is: so a key is appended and read by the same worker, and sums have the same order in every batch.
+// A tile is 128 keys, eight pages, of one KV head of one sequence. Of n splits, each has every nth tile of them. It
+// belongs to one worker, however long the sequence is: so a key is appended and read by the same worker, and sums have
+// the same order in every batch.
 #pragma once
 
 #include "farwarp/models/qwen3/decode/context.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// A worker's place among its tiles. Only tiles that have keys are visited. Unit u of the step is of pair u % pairs of a sequence and a KV head: its splits
-/// u / pairs, and then every args.sharing-th.
+/// A worker's place among its tiles. Only tiles that have keys are visited. Unit u of the step is of pair u % pairs of
+/// a sequence and a KV head: its splits u / pairs, and then every args.sharing-th.
 template <int columns>
 class TileCursor {
  public:

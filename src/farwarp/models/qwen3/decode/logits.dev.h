@@ -26,9 +26,10 @@ struct Candidate {
   }
 };
 
-/// The epilogue of the head. `samples`: all logits go to the worker itself, which selects candidates (sampling.dev.h); else each worker sends the best token of
-/// its own to all workers of all ranks. The best one so far of a thread's logits is in a register where vectors are packets, else in shared memory, where
-/// attention has scores, because registers are few.
+/// The epilogue of the head. `samples`: all logits go to the worker itself, which selects candidates (sampling.dev.h);
+/// else each worker sends the best token of its own to all workers of all ranks. The best one so far of a thread's
+/// logits is in a register where vectors are packets, else in shared memory, where attention has scores, because
+/// registers are few.
 template <int columns, bool samples>
 class LogitsEpilogue {
  public:

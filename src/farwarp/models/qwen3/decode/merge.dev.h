@@ -5,13 +5,15 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// Teams of four warps merge a query head of a sequence each: a warp four of the sixteen splits, then the first warp the four warps.
+/// Teams of four warps merge a query head of a sequence each: a warp four of the sixteen splits, then the first warp
+/// the four warps.
 template <int columns>
 class HeadMerge {
  public:
   FARWARP_DEVICE explicit HeadMerge(const Context<columns>& context) : context_(context) {}
 
-  /// [the warps that compute] The worker's heads, of which the teams take one each in turn. Unit u is head u / columns of column u % columns.
+  /// [the warps that compute] The worker's heads, of which the teams take one each in turn. Unit u is head u / columns
+  /// of column u % columns.
   FARWARP_DEVICE void run(const Task& task) {
     const int used = context_.columns_in_use();
     for (int first = 0; first < task.count; first += kTeams) {
@@ -25,10 +27,10 @@ class HeadMerge {
   }
 
  private:
-  static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kEach = kMostSplits / kTeam;
+  static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kEach = kMaxSplits / kTeam;
 
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
-    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp * kMostHeadDim;
+    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp * kMaxHeadDim;
   }
   FARWARP_DEVICE Shared<float> statistics_of(int warp) const {
     return word_at<float>(context_.memory, Layout<columns>::kMerged) + warp * 2;

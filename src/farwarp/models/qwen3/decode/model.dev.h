@@ -1,4 +1,5 @@
-// Qwen3 as fleet's runtime sees it (fleet/run.dev.h): its tasks that multiply nothing, its epilogue, its pages, and its sequences.
+// Qwen3 as fleet's runtime sees it (fleet/run.dev.h): its tasks that multiply nothing, its epilogue, its pages, and its
+// sequences.
 #pragma once
 
 #include "farwarp/fleet/run.dev.h"
@@ -38,7 +39,8 @@ class Tasks {
   /// Every worker finds the best token of all workers of all ranks, and knows the next input of each sequence.
   FARWARP_DEVICE void choose_best(const Task& task, int number) const {
     const Launch& launch = context_.args.launch;
-    // A thread waits for four candidates at once: of one rank, or one of each of four ranks, so that the ledger can name the rank.
+    // A thread waits for four candidates at once: of one rank, or one of each of four ranks, so that the ledger can
+    // name the rank.
     constexpr int kMost = 4;
     const bool several = launch.view.size > 1;
     const int of_rank = launch.workers * columns, pitch = several ? of_rank : kWorkerThreads;
@@ -130,7 +132,8 @@ class Tasks {
     context_.set_sequence(column, sequence);
   }
 
-  /// Of a warp's lanes that collect candidates: lane i has column i of them, or of the next so many columns on the next warp.
+  /// Of a warp's lanes that collect candidates: lane i has column i of them, or of the next so many columns on the next
+  /// warp.
   static constexpr int kColumnsOfWarp = columns < Target::kWarpSize ? columns : Target::kWarpSize;
 
   const Context<columns>& context_;
@@ -164,7 +167,7 @@ struct Model {
     }
   }
   static FARWARP_DEVICE void begin(const Context& context) {
-    constexpr int kWords = kMostGroup * kMostHeadDim * 2 / 8;
+    constexpr int kWords = kMaxGroup * kMaxHeadDim * 2 / 8;
     for (int i = thread_index(); i < kWords; i += num_threads())  // rows that are no query stay zeros
       store(word_at<std::uint64_t>(context.memory, Layout::kQueries) + i, 0u);
     if (thread_index() < columns)

@@ -1,5 +1,5 @@
-// Philox4x32-10: random numbers as a function of a key and a counter. John Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011,
-// section 3.3; the constants are those of its Random123 library.
+// Philox4x32-10: random numbers as a function of a key and a counter. John Salmon et al., "Parallel Random Numbers: As
+// Easy as 1, 2, 3", SC 2011, section 3.3; the constants are those of its Random123 library.
 #pragma once
 
 #include <array>

@@ -1,4 +1,5 @@
-// How a decoder that samples chooses tokens: each worker selects the best of its own logits, and one worker of each rank draws one of all.
+// How a decoder that samples chooses tokens: each worker selects the best of its own logits, and one worker of each
+// rank draws one of all.
 #pragma once
 
 #include "farwarp/models/qwen3/decode/top_list.dev.h"
@@ -10,7 +11,8 @@ class Sampler {
  public:
   FARWARP_DEVICE explicit Sampler(const Context<columns>& context) : context_(context) {}
 
-  /// [the warps that compute] A warp has a column, or every eighth one. The worker's top_k best tokens of it, for all ranks.
+  /// [the warps that compute] A warp has a column, or every eighth one. The worker's top_k best tokens of it, for all
+  /// ranks.
   FARWARP_DEVICE void select(const Task& task) const {
     if constexpr (columns <= kWarps) {
       select_column(task, warp());
@@ -30,7 +32,7 @@ class Sampler {
       sync_warps();  // what lay there has been read
 #pragma unroll
       for (int slot = 0; slot < TopList::kSlots; ++slot)
-        store(lists() + (warp() * kMostTopK + list.number(slot)), list.mine(slot).packed());
+        store(lists() + (warp() * kMaxTopK + list.number(slot)), list.mine(slot).packed());
       sync_warps();
       if (warp() == 0) draw(task, column, list);
     }
@@ -46,7 +48,7 @@ class Sampler {
   }
 
  private:
-  static_assert(kWarps * kMostTopK * 8 <= kWarps * kMostHeadDim * 4, "lists() lie where the scores of attention do");
+  static_assert(kWarps * kMaxTopK * 8 <= kWarps * kMaxHeadDim * 4, "lists() lie where the scores of attention do");
 
   /// [warp]
   FARWARP_DEVICE void select_column(const Task& task, int column) const {
@@ -88,7 +90,7 @@ class Sampler {
     for (int number = 0; number < count; ++number) found = number == i ? data[number] : found;
     return found;
   }
-  /// [warps][kMostTopK]: logit, token.
+  /// [warps][kMaxTopK]: logit, token.
   FARWARP_DEVICE Shared<std::uint64_t> lists() const {
     return word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores);
   }
@@ -147,11 +149,12 @@ class Sampler {
     context_.call.live = call.live;
   }
 
-  /// [warp] The first warp, whose list gets those of the others. The call may have been given up meanwhile: then nobody gets a token.
+  /// [warp] The first warp, whose list gets those of the others. The call may have been given up meanwhile: then nobody
+  /// gets a token.
   FARWARP_DEVICE void draw(const Task& task, int column, TopList& list) const {
     const Args& args = context_.args;
 #pragma unroll 1
-    for (int number = kMostTopK + list.number(0); number < kWarps * kMostTopK; number += Target::kWarpSize)
+    for (int number = kMaxTopK + list.number(0); number < kWarps * kMaxTopK; number += Target::kWarpSize)
       list.offer(Candidate::unpack(load(lists() + number)));
     const Vec16 how = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(args.state->draws)) + column);
     const std::int32_t token = list.draw(std::bit_cast<DrawState>(how), uniform(context_.sequence(column).position));

@@ -6,7 +6,7 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// Up to kMostTopK candidates, the best one first. Those that are missing have Candidate::kNoToken.
+/// Up to kMaxTopK candidates, the best one first. Those that are missing have Candidate::kNoToken.
 class TopList {
  public:
   FARWARP_DEVICE explicit TopList(int count) : count_(count) {}
@@ -23,11 +23,11 @@ class TopList {
   /// [thread] Candidate number slot * warp size + lane is the lane's; what is not in the list is Candidate{}.
   FARWARP_DEVICE Candidate mine(int slot) const { return number(slot) < count_ ? best_[slot] : Candidate{}; }
   FARWARP_DEVICE int number(int slot) const { return slot * Target::kWarpSize + lane_; }
-  static constexpr int kSlots = kMostTopK / Target::kWarpSize;
+  static constexpr int kSlots = kMaxTopK / Target::kWarpSize;
 
-  /// [warp] The token that is drawn for the output at `position`: the softmax of the scaled logits, of that the smallest set of best candidates whose
-  /// probability reaches top_p, and of that one by a random number of (seed, position). Sums are fp32, in the order of the candidates. kNotANumber if
-  /// a logit is none.
+  /// [warp] The token that is drawn for the output at `position`: the softmax of the scaled logits, of that the
+  /// smallest set of best candidates whose probability reaches top_p, and of that one by a random number of (seed,
+  /// position). Sums are fp32, in the order of the candidates. kNotANumber if a logit is none.
   FARWARP_DEVICE std::int32_t draw(const DrawState& how, std::int32_t position) const {
     const Candidate best = at(0);
     if (how.scale_log2 == 0 || best.token == Candidate::kNotANumber) return best.token;

@@ -9,7 +9,8 @@ namespace farwarp::qwen3 {
 
 inline constexpr int kPrefillThreads = 256;
 
-/// Of a chunk: consecutive tokens of a prompt, a row each. All matrices are bf16, by rows; a kernel reads what it needs.
+/// Of a chunk: consecutive tokens of a prompt, a row each. All matrices are bf16, by rows; a kernel reads what it
+/// needs.
 struct PrefillArgs {
   Args model;  ///< the decoder's
   std::int32_t layer;

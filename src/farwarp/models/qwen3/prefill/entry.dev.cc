@@ -1,6 +1,7 @@
 // The kernels of a prefill between its products and its attention.
 //
-// They follow each other in a stream, which orders all of their reads. In a kernel no thread reads what another one writes.
+// They follow each other in a stream, which orders all of their reads. In a kernel no thread reads what another one
+// writes.
 #include "farwarp/fleet/epilogue.dev.h"
 #include "farwarp/models/qwen3/decode/heads.dev.h"
 #include "farwarp/models/qwen3/decode/key_tiles.dev.h"
@@ -22,7 +23,7 @@ FARWARP_DEVICE int warps() { return num_blocks() * (num_threads() / Target::kWar
 
 /// A matrix of weights, from the layout of the tasks. A block brings a stage at a time.
 FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
-  constexpr int kRowFours = kStageColumns / 4, kEach = kTileRows * kRowFours / kPrefillThreads;
+  constexpr int kRowFours = kStageDepth / 4, kEach = kTileRows * kRowFours / kPrefillThreads;
   const MatrixShape shape = args.matrix;
   const int stages = shape.tiles * shape.stages;
   for (int number = block_index(); number < stages; number += num_blocks()) {
@@ -30,7 +31,7 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
     const Global<const std::byte> from =
         Global<const std::byte>(args.model.launch.weights) +
         (args.weights + element_offset(shape, Target::kMatrixUnit, args.model.launch.workers, tile * kTileRows,
-                                       stage * kStageColumns));
+                                       stage * kStageDepth));
     std::uint64_t held[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -45,9 +45,9 @@ ParallelGemmDesc over_ranks(const GemmDesc& of_rank, int ranks) {
 Result<Qwen3PrefillPlan> plan_qwen3_prefill(const Qwen3Config& config, const Qwen3PrefillRequest& request,
                                             const MachineShape& shape) {
   const int rows = request.rows;
-  if (rows != 0 && (rows < qwen3::kLeastPrefillTokens || rows > qwen3::kMostPrefillTokens))
+  if (rows != 0 && (rows < qwen3::kLeastPrefillTokens || rows > qwen3::kMaxPrefillTokens))
     return invalid_argument(fmt::format("Qwen3Limits.prefill_tokens is {}; allowed: 0 (no prefill), {} to {}", rows,
-                                        qwen3::kLeastPrefillTokens, qwen3::kMostPrefillTokens));
+                                        qwen3::kLeastPrefillTokens, qwen3::kMaxPrefillTokens));
   Qwen3PrefillPlan plan;
   plan.rows = rows;
   if (rows == 0) return plan;

@@ -45,15 +45,16 @@ class Prefill {
   static constexpr const char* kKernels[] = {"qwen3_prefill_unpack", "qwen3_prefill_hidden", "qwen3_prefill_heads",
                                              "qwen3_prefill_gather", "qwen3_prefill_activate"};
 
-  /// Collective. `plan` has a prefill. Takes plan.prefill's memory and part of the heap, and fills the memory in `stream`. `kernels`: in the order of
-  /// kKernels. `model`: of all of the decoder's calls. The World and `plan` must outlive the object.
+  /// Collective. `plan` has a prefill. Takes plan.prefill's memory and part of the heap, and fills the memory in
+  /// `stream`. `kernels`: in the order of kKernels. `model`: of all of the decoder's calls. The World and `plan` must
+  /// outlive the object.
   static Result<Prefill> create(World& world, const Qwen3Plan& plan, std::vector<Kernel> kernels, const Args& model,
                                 Stream stream);
   /// Collective. The streams that used it must be idle.
   Status close();
 
-  /// Enqueues the prefill of the prompt of `column`, `tokens` tokens that are on the device: the keys and values of all but the last are then in the
-  /// cache, and the sequence is at the last.
+  /// Enqueues the prefill of the prompt of `column`, `tokens` tokens that are on the device: the keys and values of all
+  /// but the last are then in the cache, and the sequence is at the last.
   Status run(int column, int tokens, Stream stream);
 
  private:

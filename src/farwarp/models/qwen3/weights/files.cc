@@ -23,7 +23,7 @@ using nlohmann::json;
 class Reader {
  public:
   explicit Reader(const std::string& path) : path_(path) {
-    const auto text = read_file(path, kMostJsonBytes);
+    const auto text = read_file(path, kMaxJsonBytes);
     auto fields = text.ok() ? parse_json(*text) : Result<json>(text.status());
     if (fields.ok() && fields->is_object()) {
       fields_ = std::move(*fields);
@@ -77,8 +77,8 @@ class Reader {
   Status status_;
 };
 
-/// Rotary embeddings are plain ones: of all the other kinds (linear, dynamic, yarn, longrope, llama3) none is computed. Older files write rope_theta and
-/// rope_scaling, whose kind is `type`; transformers 5 writes rope_parameters.
+/// Rotary embeddings are plain ones: of all the other kinds (linear, dynamic, yarn, longrope, llama3) none is computed.
+/// Older files write rope_theta and rope_scaling, whose kind is `type`; transformers 5 writes rope_parameters.
 float rope_theta_of(Reader& reader) {
   std::vector<std::pair<std::string, json>> thetas = {{"rope_theta", reader.field("rope_theta")}};
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
@@ -136,9 +136,9 @@ void expect_a_plain_qwen3(Reader& reader) {
 std::vector<std::int32_t> end_tokens_of(Reader& reader, int vocabulary) {
   const json given = reader.field("eos_token_id");
   if (given.is_null()) return {};
-  const std::string allowed = fmt::format("up to {} tokens of 0 to {}", qwen3::kMostEndTokens, vocabulary - 1);
+  const std::string allowed = fmt::format("up to {} tokens of 0 to {}", qwen3::kMaxEndTokens, vocabulary - 1);
   const json list = given.is_array() ? given : json::array({given});
-  bool right = list.size() <= static_cast<std::size_t>(qwen3::kMostEndTokens);
+  bool right = list.size() <= static_cast<std::size_t>(qwen3::kMaxEndTokens);
   std::vector<std::int32_t> tokens;
   for (const json& token : list) {
     right = right && token.is_number_integer() && token >= 0 && token < vocabulary;

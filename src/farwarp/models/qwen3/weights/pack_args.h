@@ -21,7 +21,9 @@ struct PackArgs {
   std::int32_t workers;
   std::int32_t first_row;  ///< of these rows in that matrix, or, if paired, in their tensor
   std::int32_t
-      paired;  ///< 1: rows 8i to 8i + 7 become the first half of tile i of the matrix, then those of another tensor; 2: the second half
+      /// 1: rows 8i to 8i + 7 become the first half of tile i of the matrix, then those of another tensor; 2: the
+      /// second half
+      paired;
 };
 
 }  // namespace farwarp::qwen3

@@ -4,8 +4,8 @@
 #include <span>
 #include <vector>
 
-#include "farwarp/models/qwen3/weights/pack_args.h"
 #include "farwarp/models/qwen3/plan.h"
+#include "farwarp/models/qwen3/weights/pack_args.h"
 #include "farwarp/models/safetensors.h"
 #include "farwarp/runtime/device_memory.h"
 

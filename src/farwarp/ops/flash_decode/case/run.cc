@@ -273,14 +273,14 @@ Status RankRun::verify() {
     if (out[i] == harness::kPoison16)
       findings_.difference = fmt::format("call {}: row {}, column {} was not written", set_->call, i / dim, i % dim);
   }
-  constexpr std::int64_t kMostProducts = std::int64_t{1} << 27;
+  constexpr std::int64_t kMaxProducts = std::int64_t{1} << 27;
   const RandomStream stream(options_.seed, {99, size(set_->call), size(rank_)});
   std::int64_t products = 0;
   const int group = problem_.group(), in_group = desc.query_tokens * group;
   for (int turn = 0; turn < in_group; ++turn) {
     for (int sequence = 0; sequence < desc.batch; ++sequence) {
       for (int head = 0; head < desc.kv_heads && findings_.difference.empty(); ++head) {
-        if (products > kMostProducts) return {};
+        if (products > kMaxProducts) return {};
         const int start = static_cast<int>(stream.below(size(sequence * desc.kv_heads + head), size(in_group)));
         const int place = (start + turn) % in_group;
         const int token = place / group, query_head = head * group + place % group;

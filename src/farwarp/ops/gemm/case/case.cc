@@ -50,7 +50,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.y_pitch = reader.integer("y_pitch", 0, kMost);
   desc.tile_rows = reader.small_integer("tile_rows", 0, 256);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 256);
-  desc.splits = reader.small_integer("splits", 0, tile::kMostSplits);
+  desc.splits = reader.small_integer("splits", 0, tile::kMaxSplits);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.inputs = reader.choice("inputs", kInputKinds);
   config.residue = reader.choice("residue", kResidues);

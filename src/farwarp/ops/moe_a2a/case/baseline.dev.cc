@@ -8,8 +8,8 @@ using farwarp::moe::BaselineExpertArgs;
 using farwarp::moe::BaselineTokenArgs;
 using farwarp::moe::kBaselineThreads;
 
-/// [block] Calls work(token, vector) on all threads. The threads of a warp get one token and consecutive vectors; some may be beyond the
-/// row's end.
+/// [block] Calls work(token, vector) on all threads. The threads of a warp get one token and consecutive vectors; some
+/// may be beyond the row's end.
 template <class Work>
 FARWARP_DEVICE void for_each_vector(const BaselineTokenArgs& args, const Work& work) {
   const int warps = num_threads() / Target::kWarpSize;

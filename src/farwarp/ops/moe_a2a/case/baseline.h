@@ -1,4 +1,5 @@
-// The baseline of the MoE all-to-all: what a user of NCCL would write. It is timed in turn with MoeAllToAll in one process.
+// The baseline of the MoE all-to-all: what a user of NCCL would write. It is timed in turn with MoeAllToAll in one
+// process.
 #pragma once
 
 #include <cstddef>
@@ -25,9 +26,9 @@ struct BaselineChunk {
 
 /// All of the baseline except the exchange of rows between ranks: permutations and kernels, on any target.
 ///
-/// One buffer holds the rows to each other rank, in rank order, then the rows received from each rank. Rows for experts of this rank are
-/// packed among the received rows and never cross a link. On the way back rows return to the places from which they were sent, so one table
-/// of places serves both ways. Move-only.
+/// One buffer holds the rows to each other rank, in rank order, then the rows received from each rank. Rows for experts
+/// of this rank are packed among the received rows and never cross a link. On the way back rows return to the places
+/// from which they were sent, so one table of places serves both ways. Move-only.
 class MoeBaselineKernels {
  public:
   /// The device must outlive it.
@@ -35,8 +36,9 @@ class MoeBaselineKernels {
   MoeBaselineKernels(MoeBaselineKernels&&) noexcept = default;
   MoeBaselineKernels& operator=(MoeBaselineKernels&&) noexcept = default;
 
-  /// Allocates and uploads the permutation of one routing (of all ranks), and returns a handle. Handles and captured graphs stay valid,
-  /// because buffers are kept. Calls of all handles share the row buffer: enqueue them in one stream.
+  /// Allocates and uploads the permutation of one routing (of all ranks), and returns a handle. Handles and captured
+  /// graphs stay valid, because buffers are kept. Calls of all handles share the row buffer: enqueue them in one
+  /// stream.
   Result<int> prepare(std::span<const Routing> routings);
 
   /// Copies a token's row once for each entry that is not skipped, sorted by expert. `x`: [tokens, hidden].
@@ -97,12 +99,12 @@ class MoeBaselineKernels {
 
 }  // namespace moe
 
-/// The MoE all-to-all with NCCL: rows sorted by destination, grouped sends and receives, experts, and the same way back. NVLink multicast
-/// is switched off. Not thread-safe; calls of one instance belong in one stream.
+/// The MoE all-to-all with NCCL: rows sorted by destination, grouped sends and receives, experts, and the same way
+/// back. NVLink multicast is switched off. Not thread-safe; calls of one instance belong in one stream.
 class MoeNcclBaseline {
  public:
-  /// Collective. kUnavailable without NCCL or on a target that is not CUDA. Connects all pairs of ranks, so that no later call has to. The
-  /// World must outlive the baseline and must not be moved.
+  /// Collective. kUnavailable without NCCL or on a target that is not CUDA. Connects all pairs of ranks, so that no
+  /// later call has to. The World must outlive the baseline and must not be moved.
   static Result<MoeNcclBaseline> create(World& world, const MoeAllToAllDesc& desc);
   MoeNcclBaseline(MoeNcclBaseline&&) noexcept;
   MoeNcclBaseline& operator=(MoeNcclBaseline&&) noexcept;
@@ -110,11 +112,12 @@ class MoeNcclBaseline {
   /// destroyed, because NCCL waits for them without a bound.
   ~MoeNcclBaseline();
 
-  /// Local; may allocate. Prepares buffers and permutations for one routing (of all ranks; every rank passes the same) and returns a
-  /// handle. The host thus knows all counts in advance; a real user would have to exchange them first.
+  /// Local; may allocate. Prepares buffers and permutations for one routing (of all ranks; every rank passes the same)
+  /// and returns a handle. The host thus knows all counts in advance; a real user would have to exchange them first.
   Result<int> prepare(std::span<const moe::Routing> routings);
-  /// pack -> ncclSend/Recv -> expert (x * (1 + rank)) -> ncclSend/Recv -> weighted sum. `x` and `out`: [tokens, hidden],
-  /// 16-byte aligned; `weights`: [tokens, k]. Asynchronous, can be captured. All ranks call it with the same routing.
+  /// pack -> ncclSend/Recv -> expert (x * (1 + rank)) -> ncclSend/Recv -> weighted sum. `x` and `out`: [tokens,
+  /// hidden], 16-byte aligned; `weights`: [tokens, k]. Asynchronous, can be captured. All ranks call it with the same
+  /// routing.
   Status enqueue(int prepared, const void* x, const float* weights, void* out, Stream stream);
 
   std::string describe() const;  ///< "NCCL 2.28.9, sorted"

@@ -9,7 +9,8 @@ namespace farwarp::moe {
 
 inline constexpr int kBaselineThreads = 256;
 
-/// Arguments of pack and unpack. A token's entry j has row places[token * k + j]; -1: the entry is skipped and has no row.
+/// Arguments of pack and unpack. A token's entry j has row places[token * k + j]; -1: the entry is skipped and has no
+/// row.
 struct BaselineTokenArgs {
   std::int32_t tokens;
   std::int32_t k;

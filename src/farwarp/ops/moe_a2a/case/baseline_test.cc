@@ -1,5 +1,5 @@
-// The baseline's permutations and kernels on both emulated targets, compared with the oracle. The host copies rows in place of NCCL. That
-// NCCL works, too, can only be tested on a machine with GPUs.
+// The baseline's permutations and kernels on both emulated targets, compared with the oracle. The host copies rows in
+// place of NCCL. That NCCL works, too, can only be tested on a machine with GPUs.
 #include "farwarp/ops/moe_a2a/case/baseline.h"
 
 #include <gtest/gtest.h>

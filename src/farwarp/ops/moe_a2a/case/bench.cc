@@ -127,7 +127,8 @@ Status BenchRun::measure_against(const std::string& name, const harness::Work& s
   return verify();
 }
 
-// ---- the baseline ------------------------------------------------------------------------------------------------------
+// ---- the baseline
+// ------------------------------------------------------------------------------------------------------
 
 /// Graphs of the NCCL baseline, one for each set. If there is no NCCL, the outcome says why, the same on all ranks.
 Result<std::optional<harness::Contender>> BenchRun::open_baseline() {
@@ -177,10 +178,11 @@ Status BenchRun::verify_baseline() {
   return status;
 }
 
-// ---- timing ------------------------------------------------------------------------------------------------------------
+// ---- timing
+// ------------------------------------------------------------------------------------------------------------
 
-/// Times dispatch and combine alone; the other one runs untimed. A sample is taken again if the host was late, so the preparation of either
-/// first brings the call into the phase that it needs.
+/// Times dispatch and combine alone; the other one runs untimed. A sample is taken again if the host was late, so the
+/// preparation of either first brings the call into the phase that it needs.
 Status BenchRun::measure_halves() {
   std::vector<double> dispatch_us, combine_us;
   bool dispatched = false;

@@ -1,5 +1,6 @@
-// The expert kernel in the bench of the split form, in place of the caller's grouped GEMM: y = x * scale[e] + shift[e] on the rows that
-// dispatch delivered. It reads and writes all rows in HBM, so combine has to read its outputs from there.
+// The expert kernel in the bench of the split form, in place of the caller's grouped GEMM: y = x * scale[e] + shift[e]
+// on the rows that dispatch delivered. It reads and writes all rows in HBM, so combine has to read its outputs from
+// there.
 #include "farwarp/ops/moe_a2a/case/bench_args.h"
 #include "farwarp/ops/moe_a2a/rows.dev.h"
 
@@ -36,8 +37,8 @@ FARWARP_DEVICE int expert_of(const BenchExpertArgs& args, int row) {
   return begun - 1;
 }
 
-/// A warp takes one piece of a row, of any expert. A loop over experts would wait for memory once for each expert, and a warp that takes a
-/// whole row once for every kAhead vectors of a lane.
+/// A warp takes one piece of a row, of any expert. A loop over experts would wait for memory once for each expert, and
+/// a warp that takes a whole row once for every kAhead vectors of a lane.
 template <class T>
 FARWARP_DEVICE void apply_to_expert_rows(const BenchExpertArgs& args) {
   constexpr int kAhead = 4, kPiece = kAhead * kStride;

@@ -1,4 +1,5 @@
-// moe-a2a through the harness, on both emulated targets: uses every parameter value at least once, and every fault is found.
+// moe-a2a through the harness, on both emulated targets: uses every parameter value at least once, and every fault is
+// found.
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/params.h"

@@ -49,7 +49,8 @@ harness::Floor floor_of(const MoeAllToAllDesc& desc, std::span<const Routing> ro
   const double out = desc.fp8_dispatch ? (1 + 4.0 / 128) / 2 : 1;
   double busiest_link = 0, busiest_memory = 0;
   for (const Traffic& rank : count_traffic(desc, routings)) {
-    // A link carries both directions at once. Rows that are sent share a direction with the sums of rows that were received.
+    // A link carries both directions at once. Rows that are sent share a direction with the sums of rows that were
+    // received.
     busiest_link = std::max(busiest_link, std::max(rank.sent * out + rank.received, rank.received * out + rank.sent));
     // x is read and the result written. Each row is written and read at its owner, and its sum at its source.
     busiest_memory = std::max(

@@ -1,4 +1,5 @@
-// The least time that a MoE all-to-all can take on a machine: what must cross the links and the memory, over their rates.
+// The least time that a MoE all-to-all can take on a machine: what must cross the links and the memory, over their
+// rates.
 #pragma once
 
 #include <span>
@@ -10,8 +11,8 @@
 
 namespace farwarp::moe {
 
-/// The floor of dispatch, expert and combine together. Each token crosses once to every other rank that owns one of its experts, and one
-/// row returns; the busiest rank decides. All figures are 0 if the ceilings have no rate of the links.
+/// The floor of dispatch, expert and combine together. Each token crosses once to every other rank that owns one of its
+/// experts, and one row returns; the busiest rank decides. All figures are 0 if the ceilings have no rate of the links.
 harness::Floor floor_of(const MoeAllToAllDesc& desc, std::span<const Routing> routings, const Ceilings& ceilings);
 
 }  // namespace farwarp::moe

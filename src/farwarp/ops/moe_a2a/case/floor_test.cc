@@ -25,7 +25,8 @@ MoeAllToAllDesc desc() {
 }
 
 TEST(Floor, ARowCrossesOnceForEachOtherRank) {
-  // Rank 0: one token to both experts of rank 1, one to an expert of each rank. Rank 1: its one token stays; one entry is skipped.
+  // Rank 0: one token to both experts of rank 1, one to an expert of each rank. Rank 1: its one token stays; one entry
+  // is skipped.
   const std::vector<Routing> routings = {{2, {2, 3, 0, 2}, {1, 1, 1, 1}}, {1, {3, -1}, {1, 1}}};
   const harness::Floor floor = floor_of(desc(), routings, machine());
   // Two rows in one direction, and two sums back in the other: 4 KB at 200 KB/us, and two latencies.

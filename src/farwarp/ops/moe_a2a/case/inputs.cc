@@ -112,7 +112,8 @@ double deviation(InputKind kind, DType dtype) {
   return kind == InputKind::kUniform ? kLargestUniform : 1;
 }
 
-// ---- exact inputs: |x| <= largest, scales and shifts are small integers, weights 1 or 1/2 --------------------------------------
+// ---- exact inputs: |x| <= largest, scales and shifts are small integers, weights 1 or 1/2
+// --------------------------------------
 
 constexpr int kLargestScale = 3;  // of the table; its shifts are -1, 0 and 1
 
@@ -121,7 +122,8 @@ struct ExactRange {
   int largest = 1;            ///< of |x|, a power of two
 };
 
-/// The range in which all sums of a token's k-slots are multiples of the least weight that the dtype represents exactly.
+/// The range in which all sums of a token's k-slots are multiples of the least weight that the dtype represents
+/// exactly.
 ExactRange exact_range(const MoeAllToAllDesc& desc, int ranks, MoeExpert expert) {
   const bool table = expert == MoeExpert::kTable;
   const double most = harness::largest_exact_integer(desc.dtype);

@@ -40,8 +40,8 @@ constexpr harness::InputKind kind_in_call(const InputOptions& options, int call)
   return harness::kind_in_call(options.kind, call, harness::InputKind::kNormal);
 }
 
-/// The routings of all ranks in one call. Popular experts and empty ranks change from call to call. Weights are uniform in [0, 1); for
-/// exact inputs 1 or 1/2.
+/// The routings of all ranks in one call. Popular experts and empty ranks change from call to call. Weights are uniform
+/// in [0, 1); for exact inputs 1 or 1/2.
 std::vector<Routing> make_routings(const MoeAllToAllDesc& desc, int ranks, const InputOptions& options, int call);
 
 /// Row `token` of `rank`'s x. Exact inputs: 0 and powers of two of either sign.

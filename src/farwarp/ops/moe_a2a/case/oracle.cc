@@ -47,7 +47,8 @@ void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::i
                   std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
                   std::span<harness::ExpectedElement> expected, Returned returned) {
   const std::vector<Slots> slots = slots_of(desc, ranks, experts, weights, functions, returned);
-  // The error of an fp32 addition is at most 2^-24 of its result, or half the least distance of two numbers. `additions`: an upper bound.
+  // The error of an fp32 addition is at most 2^-24 of its result, or half the least distance of two numbers.
+  // `additions`: an upper bound.
   const auto additions = static_cast<double>(experts.size()) + ranks;
   const auto error_of = [&](double magnitude) { return additions * (0x1p-24 * magnitude + 0x1p-150); };
   for (std::size_t i = 0; i < x.size(); ++i) {

@@ -15,8 +15,8 @@ enum class Returned : std::uint8_t {
   kEachOutput,  ///< each weighted output
 };
 
-/// One row of combine's output for the row_values() `x`: the sum over the k-slots of weight * expert_output(x). The terms that return are
-/// rounded, and so is their sum. `functions`: of all experts.
+/// One row of combine's output for the row_values() `x`: the sum over the k-slots of weight * expert_output(x). The
+/// terms that return are rounded, and so is their sum. `functions`: of all experts.
 void expected_row(const MoeAllToAllDesc& desc, int ranks, std::span<const std::int32_t> experts,
                   std::span<const float> weights, std::span<const float> x, std::span<const ExpertFunction> functions,
                   std::span<harness::ExpectedElement> expected, Returned returned = Returned::kOwnersSum);

@@ -26,7 +26,8 @@ Status RankRun::check_entries(int call) {
   return {};
 }
 
-/// In place of a user's experts, which also weight and add what a row's experts make of it, as owners do in the other layouts.
+/// In place of a user's experts, which also weight and add what a row's experts make of it, as owners do in the other
+/// layouts.
 Status RankRun::apply_experts_to_rows() {
   std::vector<std::uint16_t> outputs(instance_->y.bytes() / 2, harness::kPoison16);
   const auto k = static_cast<std::size_t>(config_.desc.experts_per_token);

@@ -19,12 +19,12 @@ inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "a pie
 /// Elements of K in a box, which one copy moves to a peer: rows of 512 bytes.
 inline constexpr int kBoxDepth = 256;
 /// Rows of a piece, at most. A box of 32 rows has 16 KB; with it 8 blocks reach 315 of 343 GB/s (8 H200s, 2026-11).
-inline constexpr int kMostPieceRows = 32;
+inline constexpr int kMaxPieceRows = 32;
 
 /// Inboxes for words of x; the epoch selects one. ORDER.md, "Words: why every read is ordered".
 inline constexpr int kInboxes = 4;
 /// Offsets in an inbox are 32 bits wide.
-inline constexpr std::int64_t kMostInboxBytes = std::int64_t{1} << 30;
+inline constexpr std::int64_t kMaxInboxBytes = std::int64_t{1} << 30;
 /// Elements of a row that a warp sends at a time as words: 16 bytes a lane.
 inline constexpr int kWordsDepth = 256;
 /// Threads of a block of the kernels that exchange words. One warp copies w, three clear, eight or four load x, eight

@@ -28,7 +28,7 @@ FARWARP_DEVICE void for_each_target(const Args& args, const Put& put) {
 /// Sends by tensor copies through shared memory. One thread of the warp issues them.
 class TensorBoxPut {
  public:
-  static constexpr int kBufferBytes = kMostPieceRows * kBoxDepth * 2;
+  static constexpr int kBufferBytes = kMaxPieceRows * kBoxDepth * 2;
   static constexpr int kWarps = 12;
 
   /// [warp] A block_sync() must follow before put().

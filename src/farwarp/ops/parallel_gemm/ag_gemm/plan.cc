@@ -18,7 +18,7 @@ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 constexpr std::int64_t align(std::int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 /// Bytes of all ranks' x, up to which x crosses as words: four inboxes take heap.
-constexpr std::int64_t kMostBytesAsWords = std::int64_t{40} << 20;
+constexpr std::int64_t kMaxBytesAsWords = std::int64_t{40} << 20;
 constexpr double kFlopsPerUs = 700e6;
 
 constexpr int kNarrowestColumns = 64;  ///< columns of a tile
@@ -44,8 +44,8 @@ std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
 /// of tiles, or longer. Then the links bound, and flags would wait for the data in flight on them. MEASURED.md,
 /// "Reasons for the plan's constants".
 bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
-  if (x_bytes(plan) > kMostBytesAsWords) return false;
-  if (plan.local.y_rows <= tile::kMostSwapAbRows) return true;
+  if (x_bytes(plan) > kMaxBytesAsWords) return false;
+  if (plan.local.y_rows <= tile::kMaxSwapAbRows) return true;
   const std::int64_t tiles = tiles_of(plan, tile::widest_of(ag_gemm::kWordsKernels));
   const auto rounds = static_cast<double>((tiles + shape.multiprocessors - 1) / shape.multiprocessors);
   const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64) * rounds;
@@ -61,8 +61,8 @@ Status choose_exchange(AllGatherGemmPlan& plan, const MachineShape& shape) {
     return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: {}", name_of(asked), allowed));
   };
   if (!hopper && asked != Exchange::kAuto) return refuse("auto here");
-  if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMostInboxBytes)
-    return refuse(fmt::format("auto and boxes where x has more than {} bytes", ag_gemm::kMostInboxBytes));
+  if (asked == Exchange::kWords && x_bytes(plan) > ag_gemm::kMaxInboxBytes)
+    return refuse(fmt::format("auto and boxes where x has more than {} bytes", ag_gemm::kMaxInboxBytes));
   const bool has_kernel = plan.desc.tile_columns <= tile::widest_of(ag_gemm::kWordsKernels);
   const bool wanted = asked == Exchange::kWords || (asked == Exchange::kAuto && has_kernel && words_pay(plan, shape));
   plan.words = hopper && plan.ranks > 1 && wanted;
@@ -80,7 +80,7 @@ void choose_pieces(AllGatherGemmPlan& plan) {
     return;
   }
   constexpr int kLeastPieces = 2 * 12 * 8;
-  plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMostPieceRows);
+  plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMaxPieceRows);
   plan.row_pieces = ceil_div(plan.local.x_rows, plan.piece_rows);
   plan.piece_depth = 4 * ag_gemm::kBoxDepth;
   const auto pieces = [&] { return std::int64_t{plan.row_pieces} * ceil_div(plan.local.k, plan.piece_depth); };
@@ -161,7 +161,7 @@ Status wrong(const char* field, int value, const std::string& allowed) {
 /// them run at once and the links take about as long as the loaders. MEASURED.md, "Reasons for the plan's constants".
 int tile_columns_on_remaining_blocks(const AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
   const ParallelGemmDesc& desc = plan.desc;
-  if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMostSwapAbRows)
+  if (!plan.words || desc.tile_columns != 0 || desc.splits > 1 || plan.local.y_rows <= tile::kMaxSwapAbRows)
     return desc.tile_columns;
   const bool at_once = tiles_of(plan, kNarrowestColumns) <= blocks - plan.comm_blocks;
   return at_once && words_pay(plan, shape) ? kNarrowestColumns : 0;

@@ -18,14 +18,14 @@ using harness::Contender;
 using harness::DeviceBuffer;
 
 constexpr std::int64_t kPreparedElements = 48 << 20;  // for each rank; the host generates them
-constexpr std::int64_t kMostSets = 4;                 // the host computes the expected result of each
+constexpr std::int64_t kMaxSets = 4;                 // the host computes the expected result of each
 
 int sets_for(const Problem& problem) {
   const LocalShape local = problem.local();
   const std::int64_t elements = std::int64_t{local.x_rows} * local.k + std::int64_t{local.w_rows} * local.k +
                                 std::int64_t{local.y_rows} * local.y_columns;
   return static_cast<int>(
-      std::clamp<std::int64_t>(kPreparedElements / std::max<std::int64_t>(elements, 1), 1, kMostSets));
+      std::clamp<std::int64_t>(kPreparedElements / std::max<std::int64_t>(elements, 1), 1, kMaxSets));
 }
 
 }  // namespace

@@ -11,8 +11,8 @@ namespace {
 constexpr int kRowBand = 64;
 constexpr int kColumnBand = 8;
 constexpr int kWideColumnBand = 64;
-constexpr double kMostProductsUnsampled = double{1 << 25};  // up to so many products, all elements are compared
-constexpr double kMostProductsSampled = double{1 << 30};    // products that take about two seconds
+constexpr double kMaxProductsUnsampled = double{1 << 25};  // up to so many products, all elements are compared
+constexpr double kMaxProductsSampled = double{1 << 30};    // products that take about two seconds
 
 constexpr std::uint64_t kSampleStream = 101;
 
@@ -48,11 +48,11 @@ gemm::Sample choose_sample(const Problem& problem, int call, int rank) {
   const auto products = [&] {
     return static_cast<double>(local.y_rows) / row_band * local.y_columns / column_band * problem.desc.k;
   };
-  while (products() > kMostProductsUnsampled && (row_band < most_rows || column_band < kColumnBand)) {
+  while (products() > kMaxProductsUnsampled && (row_band < most_rows || column_band < kColumnBand)) {
     row_band = std::min(2 * row_band, most_rows);
     column_band = std::min(2 * column_band, kColumnBand);
   }
-  while (products() > kMostProductsSampled && column_band < most_columns) column_band *= 2;
+  while (products() > kMaxProductsSampled && column_band < most_columns) column_band *= 2;
   const auto stream = [&](std::uint64_t which) {
     return harness::RandomStream(
         problem.seed, {kSampleStream, static_cast<std::uint64_t>(call), static_cast<std::uint64_t>(rank), which});

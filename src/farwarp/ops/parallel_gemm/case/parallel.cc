@@ -49,14 +49,14 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
   harness::ParamReader reader(given, params());
   CheckConfig config{kind, {}};
   ParallelGemmDesc& desc = config.desc;
-  desc.m = reader.small_integer("m", 1, kMostSize);
-  desc.n = reader.small_integer("n", 8, kMostSize);
-  desc.k = reader.small_integer("k", 8, kMostSize);
+  desc.m = reader.small_integer("m", 1, kMaxSize);
+  desc.n = reader.small_integer("n", 8, kMaxSize);
+  desc.k = reader.small_integer("k", 8, kMaxSize);
   desc.has_bias = reader.flag("has_bias");
   desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
   config.path = reader.choice("path", kPaths);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 1024);
-  desc.splits = reader.small_integer("splits", 0, kMostSplits);
+  desc.splits = reader.small_integer("splits", 0, kMaxSplits);
   desc.comm_blocks = reader.small_integer("comm_blocks", 0, 1 << 16);
   desc.exchange = reader.choice("exchange", kExchanges);
   desc.return_x = reader.flag("return_x");

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kSchemaVersion = 1;
-constexpr int kMostTileColumns = 1024;
+constexpr int kMaxTileColumns = 1024;
 constexpr DType kDtypes[] = {DType::kBf16, DType::kF16};
 constexpr Path kPaths[] = {Path::kOwn, Path::kUnfused};
 
@@ -63,10 +63,10 @@ Status read(const json& entry, const char* key, double& value) {
 Status read_entry(const json& given, PlanEntry& entry) {
   entry.measured = given.at("measured").get<std::string>();
   for (const Status& status :
-       {read<Kind>(given, "op", kKinds, entry.kind), read(given, "m", 1, kMostSize, entry.m),
-        read(given, "n", 1, kMostSize, entry.n), read(given, "k", 1, kMostSize, entry.k),
+       {read<Kind>(given, "op", kKinds, entry.kind), read(given, "m", 1, kMaxSize, entry.m),
+        read(given, "n", 1, kMaxSize, entry.n), read(given, "k", 1, kMaxSize, entry.k),
         read<DType>(given, "dtype", kDtypes, entry.dtype), read<Path>(given, "path", kPaths, entry.path),
-        read(given, "tile_columns", 0, kMostTileColumns, entry.tile_columns),
+        read(given, "tile_columns", 0, kMaxTileColumns, entry.tile_columns),
         read(given, "algorithm", 0, 1000, entry.algorithm), read(given, "own_us", entry.own_us),
         read(given, "unfused_us", entry.unfused_us)}) {
     if (!status.ok()) return status;
@@ -80,7 +80,7 @@ Result<PlanTable> read_table(const json& root) {
   if (!version.is_number_integer() || version != kSchemaVersion)
     return invalid_argument("it is of another schema version");
   root.at("device").get_to(table.device);
-  if (Status status = read(root, "ranks", 1, kMostRanks, table.ranks); !status.ok()) return status;
+  if (Status status = read(root, "ranks", 1, kMaxRanks, table.ranks); !status.ok()) return status;
   if (!root.at("entries").is_array()) return invalid_argument("entries is no array");
   for (const json& given : root.at("entries")) {
     PlanEntry entry;

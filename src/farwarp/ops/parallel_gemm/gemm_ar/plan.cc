@@ -18,7 +18,7 @@ enum class Form { kOneShotWords, kTwoShotWords, kTwoShotBoxes };
 constexpr double kTwoShotUs = 2.1;
 
 /// On CDNA one-shot is for at most so many rows. Not measured.
-constexpr int kMostOneShotRowsOnCdna = 16;
+constexpr int kMaxOneShotRowsOnCdna = 16;
 
 /// Bytes that a rank sends, in sizes of y: R - 1 in one-shot, 2 (R - 1) / R in two-shot.
 bool one_shot_pays(const ParallelGemmDesc& desc, int ranks) {
@@ -34,9 +34,9 @@ Form form_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
     case ParallelGemmExchange::kOneShotWords: return Form::kOneShotWords;
     case ParallelGemmExchange::kAuto: break;
   }
-  if (padded_rows <= tile::kMostSwapAbRows && one_shot_pays(desc, ranks)) return Form::kOneShotWords;
+  if (padded_rows <= tile::kMaxSwapAbRows && one_shot_pays(desc, ranks)) return Form::kOneShotWords;
   const std::int64_t owned_bytes = std::int64_t{2} * padded_rows / ranks * desc.n;
-  return owned_bytes <= gemm_reduce::kMostOwnedAsWords ? Form::kTwoShotWords : Form::kTwoShotBoxes;
+  return owned_bytes <= gemm_reduce::kMaxOwnedAsWords ? Form::kTwoShotWords : Form::kTwoShotBoxes;
 }
 
 std::span<const tile::Variant> kernels_of(Form form, const MachineShape& shape) {
@@ -58,17 +58,17 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
   plan.desc = desc;
   ParallelGemmDesc padded = desc;
   padded.m = (desc.m + ranks - 1) / ranks * ranks;
-  if (padded.m > parallel_gemm::kMostSize)
+  if (padded.m > parallel_gemm::kMaxSize)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with {} ranks", desc.m,
-                                        parallel_gemm::kMostSize / ranks * ranks, ranks));
-  if (desc.exchange == ParallelGemmExchange::kOneShotWords && padded.m > tile::kMostSwapAbRows)
+                                        parallel_gemm::kMaxSize / ranks * ranks, ranks));
+  if (desc.exchange == ParallelGemmExchange::kOneShotWords && padded.m > tile::kMaxSwapAbRows)
     return invalid_argument(
         fmt::format("ParallelGemmDesc.exchange is one_shot_words; allowed: auto, boxes or words where m, padded to a "
                     "multiple of the ranks, is more than {}",
-                    tile::kMostSwapAbRows));
+                    tile::kMaxSwapAbRows));
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const Form form = wgmma                              ? form_of(desc, padded.m, ranks)
-                    : desc.m <= kMostOneShotRowsOnCdna ? Form::kOneShotWords
+                    : desc.m <= kMaxOneShotRowsOnCdna ? Form::kOneShotWords
                                                        : Form::kTwoShotBoxes;
   const int word_rows = form == Form::kOneShotWords ? desc.m : form == Form::kTwoShotWords ? padded.m / ranks : 0;
   auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows, kernels_of(form, shape));

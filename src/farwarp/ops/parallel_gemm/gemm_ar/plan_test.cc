@@ -48,7 +48,7 @@ TEST(GemmAllReducePlan, OwnersHandOutWordsWhereTheySendWords) {
   EXPECT_FALSE(few.one_shot());
   EXPECT_TRUE(plan_of({.m = 2048, .n = 6144, .k = 4096}, kH200, 8).by_words());
   const GemmAllReducePlan most = plan_of({.m = 4096, .n = 4096, .k = 4096}, kH200, 8);
-  EXPECT_FALSE(most.by_words()) << "more than kMostOwnedAsWords";
+  EXPECT_FALSE(most.by_words()) << "more than kMaxOwnedAsWords";
   EXPECT_EQ(most.word_bytes(), 0);
   EXPECT_GT(most.signals, most.finished_rows);
   EXPECT_FALSE(plan_of({.m = 33, .n = 4096, .k = 4096}, kMi300x, 8).by_words()) << "CDNA goes by boxes and flags";

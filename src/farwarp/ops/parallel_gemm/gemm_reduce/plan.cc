@@ -62,13 +62,13 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
                                         kMfmaMostPitch * ranks, ranks));
   // Chunks are counted in 31 bits. They have at least 256 elements as words and 512 by boxes, so this bound suffices
   // from 3 and 2 ranks on. With fewer ranks an inbox that exceeds 31 bits would have 2 TiB or more.
-  constexpr std::int64_t kMostElements = std::int64_t{1} << 40;
-  if (std::int64_t{desc.m} * desc.n > kMostElements)
+  constexpr std::int64_t kMaxElements = std::int64_t{1} << 40;
+  if (std::int64_t{desc.m} * desc.n > kMaxElements)
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
-                                        kMostElements / desc.n, desc.n));
+                                        kMaxElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  const bool clusters = words && wgmma && desc.m <= tile::kMostSwapAbRows;
+  const bool clusters = words && wgmma && desc.m <= tile::kMaxSwapAbRows;
   const tile::TilingRequest request{.m = desc.m,
                                     .n = desc.n,
                                     .k = k,

@@ -42,7 +42,7 @@ struct Plan : tile::Tiling {
 /// On Hopper, if the descriptor leaves the choice: partial sums are sent as words if the rows of y that a rank owns
 /// have at most so many bytes. Words need no wait for copies to complete, no release fence and no flag, but their
 /// reader has only one vector of each source under way. gemm_rs/MEASURED.md has times.
-inline constexpr std::int64_t kMostOwnedAsWords = std::int64_t{3} << 20;
+inline constexpr std::int64_t kMaxOwnedAsWords = std::int64_t{3} << 20;
 
 /// `word_rows`: rows of the inbox of words; 0: boxes with flags. `kernels`: the variants to choose from. `desc` must
 /// have passed parallel_gemm::check(). kInvalidArgument names the field, its value and what is allowed.

@@ -14,7 +14,7 @@ Result<GemmReduceScatterPlan> plan_gemm_reduce_scatter(const ParallelGemmDesc& d
   if (const Status status = check(parallel_gemm::Kind::kReduceScatter, desc, ranks); !status.ok()) return status;
   const bool words = desc.exchange == ParallelGemmExchange::kWords ||
                      (desc.exchange == ParallelGemmExchange::kAuto && shape.traits.matrix_unit == MatrixUnit::kWgmma &&
-                      std::int64_t{2} * desc.m / ranks * desc.n <= gemm_reduce::kMostOwnedAsWords);
+                      std::int64_t{2} * desc.m / ranks * desc.n <= gemm_reduce::kMaxOwnedAsWords);
   std::span<const tile::Variant> kernels =
       words ? std::span<const tile::Variant>(gemm_rs::kWordsKernels) : gemm_rs::kBoxesKernels;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma) kernels = gemm_rs::kMfmaKernels;

@@ -215,7 +215,7 @@ TEST(GemmReduceScatterWords, AreForHopperAndNotForTheLargest) {
   EXPECT_EQ(rows_of(8, 7168, kH200, kAuto), 1);
   EXPECT_EQ(rows_of(512, 4096, kH200, kAuto), 64);
   EXPECT_EQ(rows_of(2048, 6144, kH200, kAuto), 256);
-  EXPECT_EQ(rows_of(2048, 6152, kH200, kAuto), 0) << "more than kMostOwnedAsWords";
+  EXPECT_EQ(rows_of(2048, 6152, kH200, kAuto), 0) << "more than kMaxOwnedAsWords";
   EXPECT_EQ(rows_of(8192, 2568, kH200, kWords), 1024);
   EXPECT_EQ(rows_of(64, 7168, kH200, kBoxes), 0);
   EXPECT_EQ(rows_of(512, 4096, kH200, kBoxes), 0);
