@@ -268,7 +268,8 @@ typedef struct farwarp_moe_desc {
   int32_t segments;         /* of a row, which different warps take; 0, the default: the plan's choice */
   int32_t send_only_blocks; /* of a dispatch in one launch; 0, the default: the plan's choice; -1: none */
   /* Version 3. */
-  int32_t scale_columns;      /* 1: scales [local experts, ceil(hidden / 128), room]; needs fp8_dispatch and masked */
+  /* 1: scales [most experts of a rank, ceil(hidden / 128), room]; needs fp8_dispatch and masked */
+  int32_t scale_columns;
   int32_t weights_at_combine; /* 1: combine is given the weights, dispatch is given NULL; no fused form */
   int32_t rows; /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with the two above, masked */
   int32_t dispatch_hidden; /* 0, the default: hidden; with `rows`: of x and recv_x, whose bits nobody looks into */

@@ -22,7 +22,7 @@ struct WorkerContext {
 };
 
 FARWARP_DEVICE InputNorm norm_of(const Launch& launch, const Task& task) {
-  return {task.norm_rows != 0, task.norm_rows, launch.epsilon};
+  return {task.in_norm_rows != 0, task.in_norm_rows, launch.epsilon};
 }
 
 /// Waits on peers end before those on this rank's workers, so the ledger names the missing peer; `depth`: of the

@@ -26,7 +26,7 @@ FARWARP_DEVICE Global<std::uint64_t> residual_at(const Launch& launch, const Fou
 }
 /// The weights of the norm that reads the task's output.
 FARWARP_DEVICE std::uint64_t norm_at(const Launch& launch, const Task& task, const Four& four) {
-  return load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(launch.weights + task.norm)) +
+  return load(Global<const std::uint64_t>(reinterpret_cast<const std::uint64_t*>(launch.weights + task.out_norm)) +
               four.row_of_matrix() / 4);
 }
 FARWARP_DEVICE std::uint64_t added(std::uint64_t old, const float (&sums)[4]) {

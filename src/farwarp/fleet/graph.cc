@@ -177,6 +177,15 @@ Status Graph::check() const {
         return invalid_argument(
             fmt::format("step {} reads {}, which no step before it writes", step.name, name(read.buffer)));
     }
+    const int reader = step.writes.empty() ? -1 : unrolled.reader_after(number, step.writes[0]);
+    const bool tags_ahead = step.epilogue == Epilogue::kHidden && step.matrix.stages > 0;
+    if (reader >= 0 && reader < unrolled.size() / 2 && !tags_ahead &&
+        buffers[static_cast<std::size_t>(step.writes[0])].storage != Storage::kCopies &&
+        unrolled.tag(reader) != unrolled.tag(number))
+      return invalid_argument(
+          fmt::format("step {} writes {} for another layer, that of step {}; allowed for a product "
+                      "that is added to the hidden vector",
+                      step.name, name(step.writes[0]), unrolled.step(reader).name));
     for (const int buffer : step.writes) {
       if (Status status = check_write(*this, unrolled, number, buffer); !status.ok()) return status;
     }
@@ -254,9 +263,9 @@ Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t pack
            .weights = step.weights,
            .in = step.reads.empty() ? 0 : offset_of(step.reads[0].buffer),
            .out = step.writes.empty() ? 0 : offset_of(step.writes[0]),
-           .norm = step.norm,
+           .out_norm = step.out_norm,
            .rank_sums = step.rank_sums < 0 ? -1 : offset_of(step.rank_sums),
-           .norm_rows = step.norm_rows,
+           .in_norm_rows = step.in_norm_rows,
            .epilogue = step.epilogue,
            .out_later = static_cast<std::int16_t>(reader < 0 ? 0 : unrolled.tag(reader) - unrolled.tag(number))});
     }

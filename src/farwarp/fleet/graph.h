@@ -1,8 +1,8 @@
 // The task graph of one token: data that the host builds, checks and prints, and plans for the workers.
 //
 // A step is one operation. Its tiles, or where it has no matrix its units, are shared by all workers: a worker's share
-// is a task. Tasks of different steps wait for each other through buffers alone: a packet carries the tag of its token
-// and layer, and who reads it waits for that tag.
+// is a task. Tasks wait for each other by packets, each with the tag of its token and layer; plain buffers are ordered
+// by the dispatcher (stream_dispatcher.dev.h, gang.dev.h).
 #pragma once
 
 #include <string>
@@ -40,12 +40,12 @@ struct Step {
   MatrixShape matrix{};      ///< its tiles are shared; no tiles: see `units`. Without stages there are no weights
   std::int64_t weights = 0;  ///< of the matrix
   Epilogue epilogue = Epilogue::kNone;
-  std::int64_t norm = 0;    ///< see Task
-  int norm_rows = 0;        ///< see Task
-  int units = 0;            ///< of a step without tiles: what is shared
-  std::vector<Read> reads;  ///< the first is Task::in
-  std::vector<int> writes;  ///< the first is Task::out
-  int rank_sums = -1;       ///< the buffer of all ranks' partial sums; -1: sums are whole
+  std::int64_t out_norm = 0;  ///< see Task
+  int in_norm_rows = 0;       ///< see Task
+  int units = 0;              ///< of a step without tiles: what is shared
+  std::vector<Read> reads;    ///< the first is Task::in
+  std::vector<int> writes;    ///< the first is Task::out
+  int rank_sums = -1;         ///< the buffer of all ranks' partial sums; -1: sums are whole
 };
 
 struct Graph {
@@ -64,7 +64,8 @@ struct Graph {
   /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a
   /// later step); a buffer that no step reads; a buffer that a step writes again while an earlier version may still be
   /// read, also on another rank; own memory that two steps share in different ways, so that a worker would read what
-  /// another one has written; a vector that is read under two tags.
+  /// another one has written; a vector that is read under two tags, or under one that
+  /// its writer does not store.
   Status check() const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;

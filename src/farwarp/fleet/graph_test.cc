@@ -190,6 +190,18 @@ TEST(Graph, AVectorThatTwoLayersReadIsNamed) {
   EXPECT_FALSE(graph.check().ok());
 }
 
+/// Its packets have the tag of its own layer.
+TEST(Graph, AStepWhoseReaderIsOfAnotherLayerIsNamed) {
+  Graph graph = two_steps();
+  graph.steps[1].layer = 1;
+  EXPECT_EQ(graph.check().message(),
+            "step first writes b for another layer, that of step second; allowed for a product that is added to the "
+            "hidden vector");
+  graph.steps[0].matrix = {16, 1};
+  graph.steps[0].epilogue = Epilogue::kHidden;
+  EXPECT_TRUE(graph.check().ok()) << graph.check().message();
+}
+
 TEST(Graph, TasksHaveTheTagsOfTheirReaders) {
   Graph graph = two_steps();  // b is read in the next layer, a in the next token's first
   graph.steps[1].layer = 1;

@@ -5,7 +5,7 @@
 
 #include "farwarp/fleet/gang.h"
 #include "farwarp/fleet/layout.h"
-#include "farwarp/fleet/phases.h"
+#include "farwarp/fleet/step_cells.h"
 #include "farwarp/world/view.h"
 
 namespace farwarp::fleet {
@@ -25,7 +25,7 @@ struct Launch {
   std::byte* plain;         ///< memory of plain buffers; null where there are none
   std::uint64_t* residual;  ///< fours [rows / 4][columns] of the hidden vector; each tile is its worker's alone
   float epsilon;            ///< of RMSNorm
-  PhaseCells* phases;       ///< of streamed vectors
+  StepCells* step_cells;    ///< of streamed vectors
   GangCells* gang;          ///< of the gang dispatcher
 };
 

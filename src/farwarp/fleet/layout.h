@@ -1,12 +1,13 @@
 // How a matrix of weights lies in device memory: in stages, in the order in which the workers of one launch read it.
 //
-// A tile is 16 rows of the matrix. A stage is 256 of K of a tile, 8 KB: each of a worker's eight warps multiplies 32
-// of these, in two fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's
-// tiles are consecutive. A worker reads its stages in the order pass, tile, stage; a pass is as much of K as a
-// worker keeps activations of. A column is always a sequence. Two stages are a slot, which is copied at once; a pass of an odd number of stages ends
-// with half a slot. With streamed vectors a slot is a stage of two tiles, a pair, and a worker reads a stage of all
-// pairs of a group before the next stage; a group is as many tiles as it keeps sums of. At each step of these orders
-// all workers' slots lie side by side, because neighbouring blocks should read neighbouring memory (probes/README.md).
+// A tile is 16 rows of the matrix. A stage is 256 of K of a tile, 8 KB: each of a worker's eight warps multiplies 32 of
+// these, in two fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are
+// consecutive. A worker reads its stages in the order pass, tile, stage; a pass is as much of K as a worker keeps
+// activations of. In layouts of weights `column` is an element's place in K, elsewhere a sequence. Two stages are a
+// slot, which is copied at once; a pass of an odd number of stages ends with half a slot. With streamed vectors a slot
+// is a stage of two tiles, a pair, and a worker reads a stage of all pairs of a group before the next stage; a group is
+// as many tiles as it keeps sums of. At each step of these orders all workers' slots lie side by side, because
+// neighbouring blocks should read neighbouring memory (probes/README.md).
 #pragma once
 
 #include <cstdint>
@@ -183,7 +184,8 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
 // Between tasks activations are vectors of bf16 for several columns (sequences). Rows 4i to 4i + 3 of a column are a
 // four, 8 bytes. In a buffer of packets each four is a packet, with a tag that says of which token and layer it is: a
 // reader needs no counter and no fence, and nothing is ever cleared. In a plain buffer fours lie side by side, and the
-// dispatcher orders who writes and who reads (phases.dev.h, gang.dev.h). Places are in fours from the buffer's begin.
+// dispatcher orders who writes and who reads (stream_dispatcher.dev.h, gang.dev.h). Places are in fours from the
+// buffer's begin.
 
 /// The four fours of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled as
 /// wgmma() reads them; on CDNA the eight of 32 rows, so that those which a lane multiplies by a warp's two fragments of
@@ -295,16 +297,17 @@ struct alignas(16) Task {
       /// tiles, one after the other; of a step without tiles its units, each as many after the one before as there are
       /// workers
       count;
-  MatrixShape matrix;    ///< of which these tiles are
-  std::int64_t weights;  ///< the matrix, in bytes from the weights' begin
-  std::int64_t in, out;  ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
-  std::int64_t norm;     ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
+  MatrixShape matrix;     ///< of which these tiles are
+  std::int64_t weights;   ///< the matrix, in bytes from the weights' begin
+  std::int64_t in, out;   ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
+  std::int64_t out_norm;  ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
   std::int64_t
       rank_sums;  ///< packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
-  std::int32_t norm_rows;  ///< rows of `in`, if its RMSNorm is multiplied; else 0
+  std::int32_t in_norm_rows;  ///< rows of `in`, if its RMSNorm is multiplied; else 0
   Epilogue epilogue;
-  std::int16_t
-      out_later;  ///< how many tags after that of `layer` the tag of `out` is: its readers may be of a later layer
+  /// kHidden with a matrix: how many tags after that of `layer` the tag of `out` is. Other tasks' outputs have that
+  /// tag.
+  std::int16_t out_later;
 };
 static_assert(sizeof(Task) == 80);
 

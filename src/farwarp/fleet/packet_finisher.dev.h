@@ -148,7 +148,7 @@ class PacketFinisher {
 
   const typename Model::Context& context_;
   TileFinisher<columns> tiles_;
-  typename Model::Epilogue own_;
+  typename Model::OwnEpilogue own_;
   Task task_{};
   int token_ = 0;
   std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows

@@ -125,13 +125,13 @@ class TileFinisher {
       : shared_{memory}, column_(thread / kTileRows), row_(thread % kTileRows) {}
 
   /// [the warps that finish] All tiles of a task, as the multipliers hand them over.
-  template <class Epilogue>
-  FARWARP_DEVICE void run(BlockWaits& waits, const Task& task, Epilogue& epilogue) {
+  template <class Finisher>
+  FARWARP_DEVICE void run(BlockWaits& waits, const Task& task, Finisher& finisher) {
     for (int pass = 0; pass < task.matrix.passes(); ++pass) {
       for (int tile = 0; tile < task.count; ++tile) {
-        prepare(task, pass, tile, epilogue);
-        wait_mbarrier(waits, epilogue.view(), shared_.ring().full(position_.stage), position_.parity);
-        finish(task, pass, tile, position_.stage, epilogue);
+        prepare(task, pass, tile, finisher);
+        wait_mbarrier(waits, finisher.view(), shared_.ring().full(position_.stage), position_.parity);
+        finish(task, pass, tile, position_.stage, finisher);
         warp_sync();
         if (lane_index() == 0) mbarrier_arrive(shared_.ring().empty(position_.stage));
         position_.advance();
@@ -147,16 +147,16 @@ class TileFinisher {
     inverse_ = inverse_root(read_squares<columns>(call, worker, task.in, norm.rows, column_ / 2, site), norm.rows,
                             norm.epsilon);
   }
-  /// [warp] Before a tile's sums are there: epilogue.prepare(tile, row, column) on the first thread of four rows, in
+  /// [warp] Before a tile's sums are there: finisher.prepare(tile, row, column) on the first thread of four rows, in
   /// the last pass.
-  template <class Epilogue>
-  FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Epilogue& epilogue) const {
-    if (first() && pass + 1 == task.matrix.passes()) epilogue.prepare(task.first + tile, row_, column_);
+  template <class Finisher>
+  FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Finisher& finisher) const {
+    if (first() && pass + 1 == task.matrix.passes()) finisher.prepare(task.first + tile, row_, column_);
   }
-  /// [warp] The sums of a tile. In the last pass all threads call epilogue.take(FourSums); else the sums wait for the
+  /// [warp] The sums of a tile. In the last pass all threads call finisher.take(FourSums); else the sums wait for the
   /// next pass.
-  template <class Epilogue>
-  FARWARP_DEVICE void finish(const Task& task, int pass, int tile, int buffer, Epilogue& epilogue) const {
+  template <class Finisher>
+  FARWARP_DEVICE void finish(const Task& task, int pass, int tile, int buffer, Finisher& finisher) const {
     const int place = exists() ? column_ * kTileRows + row_ : 0;
     float sum = 0;
 #pragma unroll
@@ -176,7 +176,7 @@ class TileFinisher {
       four.sums[i] = shuffle(sum, lane + i);
       four.others[i] = shuffle(sum, (lane ^ 8) + i);
     }
-    epilogue.take(four);
+    finisher.take(four);
   }
 
   FARWARP_DEVICE bool exists() const { return column_ < columns; }

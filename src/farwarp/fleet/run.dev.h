@@ -6,22 +6,27 @@
 //   Layout                      WorkerShared of these columns and the model's own memory
 //   Context                     derived from WorkerContext<Args, columns>
 //   Tasks(context, reader)      run(task, token): [the warps that compute] a task that multiplies nothing
-//   Epilogue(context)           begin_task(), take(task, token, four, sums), end_task(task, exists, column):
-//                               sums of Epilogue::kModel
+//   OwnEpilogue(context)        sums of Epilogue::kModel. begin_task(): streamed vectors only; take(task, token, four,
+//                               sums): [thread], of packets the first of four threads that have the same;
+//                               end_task(task, exists, column): [warp], not on a worker without tiles
 //   Loader(context)             load(weight loader, task): [thread] what a task reads through the ring of weights
-//                               beside them; false if a wait has expired
+//                               beside them; false if a wait has expired. It runs ahead of the tasks: it reads only
+//                               what was written before this token began
 //   first_hidden(context, four) [thread] what the hidden vector begins with
 //   input_site(kind)            the wait site of the input of a task that multiplies
 //   begin(context)              [block] before the first token: the model's shared memory
-//   ended(context)              [thread] after a token: whether no sequence needs another one
+//   ended(context)              [thread] after a token: whether no sequence needs another one. All warps ask, loaders
+//                               too, and must get the same answer, from shared memory
 //   end(context)                [the warps that compute, first worker] after the last token: the model's state for
 //                               the next launch
-// and its tasks call stop_launch() if the call has been given up. fleet's tests have the smallest one
-// (toy_model_test.dev.cc); HACKING.md says how to add one.
+// and its tasks call stop_launch() if the call has been given up. The plan must give each worker a task in each layer.
+// A dispatcher has join(), worker(), begin_step(), end_step() and end_launch(), as PacketDispatcher; the vector loader
+// has a copy of StreamDispatcher, and counts steps by itself. fleet's tests have the smallest model
+// (toy_model_test.dev.h); HACKING.md says how to add one.
 #pragma once
 
 #include "farwarp/fleet/packet_finisher.dev.h"
-#include "farwarp/fleet/phases.dev.h"
+#include "farwarp/fleet/stream_dispatcher.dev.h"
 #include "farwarp/fleet/stream_finisher.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
@@ -73,7 +78,7 @@ class NextTasks {
 };
 
 /// Each worker does its list of tasks at its own pace: vectors are packets.
-struct StaticDispatcher {
+struct PacketDispatcher {
   FARWARP_DEVICE bool join(Call&, Shared<std::byte>) { return true; }
   template <int columns>
   FARWARP_DEVICE Worker<columns> worker() const {
@@ -255,8 +260,8 @@ FARWARP_DEVICE void load_weights(const typename Model::Context& context, const T
 
 /// [thread] Loads the vectors of all tasks, if they stream.
 template <class Model>
-FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const TaskList& tasks, Phases phases,
-                                 BlockWaits& reported) {
+FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const TaskList& tasks,
+                                 StreamDispatcher dispatcher, BlockWaits& reported) {
   const Launch& launch = context.args.launch;
   VectorLoader<Model::columns> loader(launch.view, context.memory + Model::Layout::kProject, context.worker.buffers);
   Call call = context.call;
@@ -270,10 +275,10 @@ FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const T
       Task task;
       ok = shared_tasks<Model>(context).get_alone(loader.waits(), launch.view, position, task);
       if (ok && task.matrix.stages > 0 && task.count > 0) {
-        phases.wait_step(call);
-        ok = call.live && loader.load(task, task.norm_rows != 0);
+        dispatcher.wait_step(call);
+        ok = call.live && loader.load(task, task.in_norm_rows != 0);
       }
-      phases.advance();
+      dispatcher.advance();
     }
     if (!ok || !goes_on<Model>(context, loader.waits(), token)) break;
   }
@@ -359,9 +364,9 @@ FARWARP_DEVICE void run(const typename Model::Args& args, Dispatcher dispatcher)
 }
 
 /// Streamed vectors with the static dispatcher.
-FARWARP_DEVICE Phases phases_of(const Launch& launch) {
+FARWARP_DEVICE StreamDispatcher stream_dispatcher_of(const Launch& launch) {
   const bool one_step = launch.end_task - launch.first_task == 1;
-  return {launch.phases, {launch.plain}, !one_step};
+  return {launch.step_cells, {launch.plain}, !one_step};
 }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

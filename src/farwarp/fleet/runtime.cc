@@ -20,7 +20,7 @@ Result<Runtime> Runtime::create(World& world, std::uint32_t slot, RuntimePlan pl
       {&runtime.residual_, std::int64_t{own.rows} * own.columns * 2},
       {&runtime.tag_, 4},
       {&runtime.plain_, own.gang ? of_gang.plain_bytes : own.graph.plain_bytes},
-      {&runtime.phase_cells_, streams(own.columns) ? sizeof(PhaseCells) : 0},
+      {&runtime.step_cells_, streams(own.columns) ? sizeof(StepCells) : 0},
       {&runtime.gang_tasks_, own.gang ? task_bytes : 0},
       {&runtime.gang_cells_, own.gang ? sizeof(GangCells) : 0}};
   for (const auto& [memory, bytes] : wanted) {
@@ -49,7 +49,7 @@ Status Runtime::reset(Stream stream) const {
   const std::uint32_t first_tag = 1;
   Status status = world_->device().copy_in(tag_.get(), &first_tag, sizeof first_tag, stream);
   // Of plain buffers, what no task writes is read: columns without a sequence.
-  for (const DeviceMemory* zeros : {&plain_, &phase_cells_, &gang_cells_}) {
+  for (const DeviceMemory* zeros : {&plain_, &step_cells_, &gang_cells_}) {
     if (status.ok() && zeros->bytes() > 0) status = world_->device().fill(zeros->get(), 0, zeros->bytes(), stream);
   }
   return status;
@@ -71,7 +71,7 @@ Launch Runtime::launch(const std::byte* weights, float epsilon) const {
           .plain = plain_.as<std::byte>(),
           .residual = residual_.as<std::uint64_t>(),
           .epsilon = epsilon,
-          .phases = phase_cells_.as<PhaseCells>(),
+          .step_cells = step_cells_.as<StepCells>(),
           .gang = gang_cells_.as<GangCells>()};
 }
 

@@ -72,7 +72,7 @@ class Runtime {
   RuntimePlan plan_;
   DeviceMemory tasks_, lists_, residual_, tag_;
   DeviceMemory plain_;                    ///< the plain buffers of the graph, or of gang's
-  DeviceMemory phase_cells_;              ///< of streamed vectors
+  DeviceMemory step_cells_;               ///< of streamed vectors
   DeviceMemory gang_tasks_, gang_cells_;  ///< of gang
 };
 

@@ -191,7 +191,7 @@ class StreamFinisher {
   }
 
   const typename Model::Context& context_;
-  typename Model::Epilogue own_;
+  typename Model::OwnEpilogue own_;
   Task task_{};
   float inverse_ = 1;  ///< of the root of the mean of the column's squares
 };

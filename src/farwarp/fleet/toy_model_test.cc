@@ -74,7 +74,7 @@ struct Plan {
                            .kind = of(Kind::kBegin),
                            .matrix = {kRows / kTileRows, 0},
                            .epilogue = Epilogue::kHidden,
-                           .norm = norms,
+                           .out_norm = norms,
                            .reads = {{done, false}},
                            .writes = {x, residual}});
     for (int layer = 0; layer < kLayers; ++layer) {
@@ -89,7 +89,7 @@ struct Plan {
                              .matrix = to_wide,
                              .weights = widen[layer],
                              .epilogue = Epilogue::kStore,
-                             .norm_rows = kRows,
+                             .in_norm_rows = kRows,
                              .reads = {{x, true}},
                              .writes = {wide}});
       graph.steps.push_back({.name = "square",
@@ -104,7 +104,7 @@ struct Plan {
                              .matrix = to_narrow,
                              .weights = narrow[layer],
                              .epilogue = Epilogue::kHidden,
-                             .norm = norms + (layer + 1) * kRows * 2,
+                             .out_norm = norms + (layer + 1) * kRows * 2,
                              .reads = {{squared, true}, {residual, false}},
                              .writes = {x, residual},
                              .rank_sums = sums});

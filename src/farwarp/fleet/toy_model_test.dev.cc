@@ -3,7 +3,7 @@
 
 namespace farwarp::FARWARP_TARGET::fleet::toy {
 
-FARWARP_KERNEL(toy_static_2, Args, block_threads(2)) { run<Model<2>>(args, StaticDispatcher()); }
-FARWARP_KERNEL(toy_static_16, Args, block_threads(16)) { run<Model<16>>(args, phases_of(args.launch)); }
+FARWARP_KERNEL(toy_static_2, Args, block_threads(2)) { run<Model<2>>(args, PacketDispatcher()); }
+FARWARP_KERNEL(toy_static_16, Args, block_threads(16)) { run<Model<16>>(args, stream_dispatcher_of(args.launch)); }
 
 }  // namespace farwarp::FARWARP_TARGET::fleet::toy

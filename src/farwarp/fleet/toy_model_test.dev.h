@@ -42,6 +42,7 @@ struct Model {
         const std::uint64_t four = read(task, i / columns * 4, i % columns, kSiteFinish);
         if (context_.worker.number() == 0) store(outputs + i, four);
       }
+      if (!context_.call.live) stop_launch<Layout>(context_.memory);
       sync_warps();
     }
     FARWARP_DEVICE std::uint64_t read(const Task& task, int row, int column, std::uint32_t site) const {
@@ -50,8 +51,8 @@ struct Model {
     const Context& context_;
   };
 
-  struct Epilogue {  // no step has one of its own
-    FARWARP_DEVICE explicit Epilogue(const Context&) {}
+  struct OwnEpilogue {  // no step has one of its own
+    FARWARP_DEVICE explicit OwnEpilogue(const Context&) {}
     FARWARP_DEVICE void begin_task() {}
     FARWARP_DEVICE void take(const Task&, int, const Four&, const float (&)[4]) {}
     FARWARP_DEVICE void end_task(const Task&, bool, int) {}

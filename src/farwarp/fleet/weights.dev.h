@@ -1,5 +1,5 @@
-// How a worker reads its stages of weights. Hopper: one warp loads them into a ring in shared memory and runs ahead of
-// the tasks; the weights of the next task arrive while this one waits for activations. CDNA: each wave loads its
+// How a worker reads its stages of weights. Hopper: one thread loads them into a ring in shared memory and runs ahead
+// of the tasks; the weights of the next task arrive while this one waits for activations. CDNA: each wave loads its
 // fragments of a tile into registers.
 #pragma once
 
@@ -129,7 +129,7 @@ class WeightReader {
                               const Worker<columns>& worker)
       : view_(view), memory_(memory), weights_(weights), worker_(worker) {}
 
-  /// [warp] Multiplies the warp's columns of one tile and pass: use(i, fragment) for i from 0 to 2 * stages - 1.
+  /// [warp] Reads the warp's fragments of a tile and pass: use(i, fragment), i from 0 to 2 * stages - 1.
   template <class Use>
   FARWARP_DEVICE void read(const Task& task, int pass, int tile, const Use& use) {
     if constexpr (Target::kHasBulkCopy) {

@@ -198,7 +198,7 @@ class Builder {
          .kind = of(Kind::kEmbed),
          .matrix = {config_.hidden / fleet::kTileRows, 0},
          .epilogue = Epilogue::kHidden,
-         .norm = input_norm(0),
+         .out_norm = input_norm(0),
          .reads = {{choice, false}},
          .writes = {x_, residual_}});
     graph_.first_inputs = {choice};
@@ -216,7 +216,7 @@ class Builder {
                 .kind = of(Kind::kQkv),
                 .layer = layer,
                 .epilogue = Epilogue::kStore,
-                .norm_rows = config_.hidden,
+                .in_norm_rows = config_.hidden,
                 .reads = {{x_, true}},
                 .writes = {qkv_}},
                sizes.qkv);
@@ -237,7 +237,7 @@ class Builder {
                 .kind = of(Kind::kOut),
                 .layer = layer,
                 .epilogue = Epilogue::kHidden,
-                .norm = input_norm(layer) + config_.hidden * 2,
+                .out_norm = input_norm(layer) + config_.hidden * 2,
                 .reads = {{attended_, true}, {residual_, false}},
                 .writes = {middle_, residual_},
                 .rank_sums = sums_of_out_},
@@ -246,7 +246,7 @@ class Builder {
                 .kind = of(Kind::kGateUp),
                 .layer = layer,
                 .epilogue = Epilogue::kGated,
-                .norm_rows = config_.hidden,
+                .in_norm_rows = config_.hidden,
                 .reads = {{middle_, true}},
                 .writes = {activated_}},
                sizes.gate_up);
@@ -254,7 +254,7 @@ class Builder {
                 .kind = of(Kind::kDown),
                 .layer = layer,
                 .epilogue = Epilogue::kHidden,
-                .norm = input_norm(layer + 1),
+                .out_norm = input_norm(layer + 1),
                 .reads = {{activated_, true}, {residual_, false}},
                 .writes = {x_, residual_},
                 .rank_sums = sums_of_down_},
@@ -273,7 +273,7 @@ class Builder {
                 .kind = of(Kind::kHead),
                 .layer = layers,
                 .epilogue = Epilogue::kModel,
-                .norm_rows = config_.hidden,
+                .in_norm_rows = config_.hidden,
                 .reads = {{x_, true}},
                 .writes = {samples ? logits : candidates}},
                sizes.head);

@@ -41,7 +41,7 @@ struct Qwen3Call {
 /// ranks make the same calls, with the same prompts, limits and sampling, and get the same tokens.
 class Qwen3Decoder {
  public:
-  /// Collective. Random weights from `seed` (weights.h), the same for the same seed on any machine. Takes
+  /// Collective. Random weights from `seed` (weights/tensors.h), the same for the same seed on any machine. Takes
   /// plan().weight_bytes + embedding_bytes + cache_bytes + prefill.memory_bytes of device memory beside the World's
   /// heap, of which it takes heap_bytes().
   static Result<Qwen3Decoder> create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,

@@ -95,7 +95,10 @@ struct SharedLayout {
   std::int64_t indices;  ///< u32 [kBatch][k]: index of the entry among its expert's entries
   // While rows arrive, in the same memory as the two above:
   std::int64_t bitmaps;  ///< u32 [bitmaps of a source][ranks]; the second index is i of source rank_after(1 + i)
-  std::int64_t bases;   ///< i32 [ranks][local experts]: first row of (source, expert); `bases` and `totals`: split form
+  std::int64_t
+      /// i32 [ranks][local experts]: counts of (source, expert), then first rows (kRows: counts); `bases` and `totals`:
+      /// split form
+      bases;
   std::int64_t totals;  ///< u32 [local experts]
   // Throughout:
   std::int64_t barriers;  ///< u64 [warps]

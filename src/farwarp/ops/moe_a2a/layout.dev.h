@@ -8,7 +8,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 using namespace farwarp::moe;
 
 /// [block] Waits for the headers of all sources. Afterwards their bitmaps are in shared memory, and `bases` has the
-/// number of rows of every (source, local expert). False on all threads if the call is over.
+/// number of rows (kRows: entries) of every (source, local expert). False on all threads if the call is over.
 FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int bitmaps = num_bitmaps(args.max_tokens), ranks = args.view.size;
@@ -33,7 +33,7 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
 /// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert
 /// that the warp takes: in the masked layout each warp some, else warp 0, which alone calls this, all. Returns the end
 /// of the last expert's rows. `overflow`, in the masked layout: set on a lane whose expert has more rows than room, to
-/// the number of rows.
+/// the number of rows (kRows: entries).
 template <class ExpertRows>
 FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);

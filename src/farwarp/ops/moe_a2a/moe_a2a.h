@@ -35,7 +35,7 @@ struct MoeReceived {
       /// [plan.recv_rows, plan.dispatch_hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte
       /// aligned
       nullptr;
-  std::int32_t* counts = nullptr;  ///< [local experts]: rows of each expert
+  std::int32_t* counts = nullptr;  ///< [local experts]: rows (kRows: entries) of each expert
   std::int32_t* offsets =
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end.
                 ///< kRows: [ranks + 1]: first row of each source rank; the last is the end

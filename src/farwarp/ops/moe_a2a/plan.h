@@ -11,7 +11,7 @@
 
 namespace farwarp {
 
-/// How rows are dispatched. Sums return as words in either mode.
+/// How rows are dispatched. Sums return as words; with rings rows return by bulk copies and return_flags.
 enum class MoeMode : std::uint8_t {
   kAuto,
   kWords,  ///< data that is its own flag
@@ -37,7 +37,7 @@ enum class MoeScales : std::uint8_t {
 ///   plan.h               a value here
 ///   variants.h           a KernelId, and six kernels: words and bulk, each for bf16, fp16 and fp8
 ///   entry.dev.cc         a using-declaration of the functor
-///   moe_a2a.cc           a CallForm of its own, a line of kFusedExperts
+///   state.h              a CallForm of its own, a line of kFusedExperts
 ///   case/                to check it: a choice in case.cc, what it computes in make_experts() of inputs.cc
 ///   README.md            its name in the table of kernels
 ///   tests/               its name in EXPERT of operators/variants_test.cc, and in fuzz_command_line.py

@@ -25,7 +25,7 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
 // ---- split form: what dispatch keeps of a row for combine
 // -----------------------------------------------------------------
 
-/// The word of a copy: its row in the expert-major tensors, and the entry's weight.
+/// The word of a copy: its output row, and the entry's weight.
 FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(place)) << 32 | std::bit_cast<std::uint32_t>(weight);
 }

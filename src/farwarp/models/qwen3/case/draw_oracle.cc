@@ -4,13 +4,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "farwarp/base/sizes.h"
+
 namespace farwarp::qwen3 {
 namespace {
 
 /// Of sums of up to 64 weights, each of which has roundings of its exponent: as a part of the sum.
 constexpr double kRounding = 1e-5;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 struct Weights {
   std::vector<std::int32_t> order;  ///< the best top_k tokens, the best one first

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 
 namespace farwarp::qwen3 {
@@ -15,8 +16,6 @@ namespace {
 using harness::RandomStream;
 
 constexpr int kBurst = 8;  // launches that no host waits between
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 

@@ -60,9 +60,9 @@ class Attention {
 
   /// [the warps that compute] The worker's tiles.
   FARWARP_DEVICE void run() {
-    bool same_keys = false;
+    bool same_unit = false;
     for (TileCursor<columns> tile(context_, task_); tile.exists();) {
-      if (!same_keys) receive(tile);
+      if (!same_unit) receive(tile);
       attend(tile);
       if (tile.ends_split()) {
         publish(tile);
@@ -73,7 +73,7 @@ class Attention {
       }
       TileCursor<columns> next = tile;
       next.advance();
-      same_keys = next.same_keys(tile);
+      same_unit = next.same_unit(tile);
       tile = next;
     }
   }

@@ -1,4 +1,4 @@
-// The kernels that decode Qwen3 for more than eight sequences with the gang dispatcher: a variant for each number of
+// The kernels that decode Qwen3 with streamed vectors with the gang dispatcher: a variant for each number of
 // columns.
 #include "farwarp/fleet/gang.dev.h"
 #include "farwarp/models/qwen3/decode/model.dev.h"

@@ -1,9 +1,13 @@
-// The kernels that decode Qwen3 for more than eight sequences: a variant for each number of columns. Tokens are drawn.
+// The kernels that decode Qwen3 with streamed vectors: a variant for each number of columns. Tokens are drawn.
 #include "farwarp/models/qwen3/decode/model.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-FARWARP_KERNEL(qwen3_sample_16, Args, block_threads(16)) { run<Model<16, true>>(args, phases_of(args.launch)); }
-FARWARP_KERNEL(qwen3_sample_32, Args, block_threads(32)) { run<Model<32, true>>(args, phases_of(args.launch)); }
+FARWARP_KERNEL(qwen3_sample_16, Args, block_threads(16)) {
+  run<Model<16, true>>(args, stream_dispatcher_of(args.launch));
+}
+FARWARP_KERNEL(qwen3_sample_32, Args, block_threads(32)) {
+  run<Model<32, true>>(args, stream_dispatcher_of(args.launch));
+}
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

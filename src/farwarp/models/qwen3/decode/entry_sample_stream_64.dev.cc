@@ -3,6 +3,8 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-FARWARP_KERNEL(qwen3_sample_64, Args, block_threads(64)) { run<Model<64, true>>(args, phases_of(args.launch)); }
+FARWARP_KERNEL(qwen3_sample_64, Args, block_threads(64)) {
+  run<Model<64, true>>(args, stream_dispatcher_of(args.launch));
+}
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

@@ -3,6 +3,8 @@
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-FARWARP_KERNEL(qwen3_stream_64, Args, block_threads(64)) { run<Model<64, false>>(args, phases_of(args.launch)); }
+FARWARP_KERNEL(qwen3_stream_64, Args, block_threads(64)) {
+  run<Model<64, false>>(args, stream_dispatcher_of(args.launch));
+}
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

@@ -27,8 +27,8 @@ class TileCursor {
   FARWARP_DEVICE int first_key() const { return tile_ * kTileKeys; }
   /// Whether the split has no more tiles.
   FARWARP_DEVICE bool ends_split() const { return (tile_ + splits()) * kTileKeys >= length(); }
-  /// Whether this and `other` are of the same KV head and sequence.
-  FARWARP_DEVICE bool same_keys(const TileCursor& other) const { return unit_ == other.unit_; }
+  /// Whether both are of one unit: the same queries and new key.
+  FARWARP_DEVICE bool same_unit(const TileCursor& other) const { return unit_ == other.unit_; }
   /// Keys of the sequence, with the token's own.
   FARWARP_DEVICE int length() const { return keys_of(context_->sequence(column())); }
   /// Whether the unit has the split that the token's own key belongs to.

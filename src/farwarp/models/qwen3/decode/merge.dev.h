@@ -12,8 +12,8 @@ class HeadMerge {
  public:
   FARWARP_DEVICE explicit HeadMerge(const Context<columns>& context) : context_(context) {}
 
-  /// [the warps that compute] The worker's heads, of which the teams take one each in turn. Unit u is head u / columns
-  /// of column u % columns.
+  /// [the warps that compute] The worker's heads, of which the teams take one each in turn. With n = columns_in_use(),
+  /// unit u is head u / n of column u % n.
   FARWARP_DEVICE void run(const Task& task) {
     const int used = context_.columns_in_use();
     for (int first = 0; first < task.count; first += kTeams) {

@@ -45,8 +45,7 @@ class Tasks {
     const bool several = launch.view.size > 1;
     const int of_rank = launch.workers * columns, pitch = several ? of_rank : kWorkerThreads;
     const int step = several ? kWorkerThreads : kMost * kWorkerThreads;
-    Call call = context_.call;
-    if (several) call.deadline_ns -= call.grace_ns;  // as in PacketFinisher::add_ranks()
+    Call call = several ? waiting_on_peers(context_.call) : context_.call;
     Candidate best;
 #pragma unroll 1
     for (int rank = 0; rank < launch.view.size; rank += kMost) {
@@ -147,7 +146,7 @@ struct Model {
   using Layout = qwen3::Layout<columns>;
   using Context = qwen3::Context<columns>;
   using Tasks = qwen3::Tasks<columns, samples>;
-  using Epilogue = LogitsEpilogue<columns, samples>;
+  using OwnEpilogue = LogitsEpilogue<columns, samples>;
   using Loader = PageLoader<columns>;
 
   /// The embedding of the column's token.

@@ -122,8 +122,7 @@ class Sampler {
     constexpr int kTogether = 4;
     const bool several = args.launch.view.size > 1;
     const int of_rank = top_k(column) * args.launch.workers, thread = recomputed(thread_index());
-    Call call = context_.call;
-    if (several) call.deadline_ns -= call.grace_ns;  // as in PacketFinisher::add_ranks()
+    Call call = several ? waiting_on_peers(context_.call) : context_.call;
 #pragma unroll 1
     for (int rank = 0; rank < args.launch.view.size; ++rank) {
       const Global<Packet> candidates = packets_at(args.launch.view, task.in) +

@@ -30,8 +30,8 @@ FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
     const int tile = number / shape.stages, stage = number % shape.stages;
     const Global<const std::byte> from =
         Global<const std::byte>(args.model.launch.weights) +
-        (args.weights + element_offset(shape, Target::kMatrixUnit, args.model.launch.workers, tile * kTileRows,
-                                       stage * kStageDepth));
+        (args.weights +
+         element_offset(shape, Target::kMatrixUnit, args.model.launch.workers, tile * kTileRows, stage * kStageDepth));
     std::uint64_t held[kEach];
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {

@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "farwarp/base/sizes.h"
+
 namespace farwarp::qwen3 {
 namespace {
 
 constexpr int kBlocksOfMultiprocessor = 4;  // at most
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 }  // namespace
 
@@ -177,7 +177,7 @@ Status Prefill::run_chunk(PrefillArgs args, Stream stream) {
     args.layer = step.layer;
     args.matrix = step.matrix;
     args.weights = step.weights;
-    args.norm = step.norm;
+    args.norm = step.out_norm;
     args.product = product_;
     switch (static_cast<Kind>(step.kind)) {
       case Kind::kEmbed:

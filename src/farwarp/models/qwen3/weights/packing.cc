@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/weights/files.h"
 
@@ -13,8 +14,6 @@ namespace farwarp::qwen3 {
 namespace {
 
 constexpr std::size_t kStagingBytes = std::size_t{64} << 20;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 LaunchConfig pack_launch(Device& device) { return {4 * device.shape().multiprocessors, kPackThreads, 0}; }
 

@@ -8,16 +8,16 @@
 // STREAM.md says why that is ordered.
 #pragma once
 
-#include "farwarp/fleet/phases.h"
 #include "farwarp/fleet/sites.h"
+#include "farwarp/fleet/step_cells.h"
 #include "farwarp/fleet/weights.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-class Phases {
+class StreamDispatcher {
  public:
   /// `counts`: not in a launch of one step, which ends with it.
-  FARWARP_DEVICE Phases(PhaseCells* cells, PlainBuffers buffers, bool counts)
+  FARWARP_DEVICE StreamDispatcher(StepCells* cells, PlainBuffers buffers, bool counts)
       : ended_(&cells->ended), ended_before_(&cells->ended_before), buffers_(buffers), counts_(counts) {}
 
   FARWARP_DEVICE bool join(Call&, Shared<std::byte>) {
