@@ -3,15 +3,18 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "farwarp/base/half.h"
 #include "farwarp/fleet/runtime.h"
 #include "farwarp/substrate/emu/machine.h"
+#include "farwarp/world/host/collectives.h"
 #include "farwarp/world/host/opened_operator.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
@@ -57,6 +60,8 @@ struct Plan {
     Graph& graph = runtime.graph;
     const Storage vector = streams(columns) ? Storage::kPlain : Storage::kPackets;
     const int x = graph.add_buffer("x", vector, normed_fours(columns, kRows));
+    const int last =
+        graph.add_buffer("last", vector, normed_fours(columns, kRows));  // begin may write x while finish reads it
     const int wide = graph.add_buffer("wide", vector, std::int64_t{kWideRows} / 4 * columns);
     const int squared = graph.add_buffer("squared", vector, std::int64_t{kWideRows} / 4 * columns);
     const int residual = graph.add_buffer("residual", Storage::kOwn);
@@ -106,14 +111,14 @@ struct Plan {
                              .epilogue = Epilogue::kHidden,
                              .out_norm = norms + (layer + 1) * kRows * 2,
                              .reads = {{squared, true}, {residual, false}},
-                             .writes = {x, residual},
+                             .writes = {layer + 1 < kLayers ? x : last, residual},
                              .rank_sums = sums});
     }
     graph.steps.push_back({.name = "finish",
                            .kind = of(Kind::kFinish),
                            .layer = kLayers,
                            .units = kWorkers,
-                           .reads = {{x, true}},
+                           .reads = {{last, true}},
                            .writes = {done}});
     runtime.columns = columns;
     runtime.rows = kRows;
@@ -179,6 +184,73 @@ std::vector<double> expected(std::vector<double> hidden, int ranks) {
   return hidden;
 }
 
+/// The outputs of each dispatcher, of which all have the same bits. All calls are enqueued before the first is awaited.
+std::vector<std::vector<std::uint64_t>> outputs_of(World& world, Stream stream, int columns, int ranks,
+                                                   const std::vector<std::uint64_t>& inputs) {
+  Device& device = world.device();
+  const Plan plan(columns, ranks, device.shape().traits);
+  EXPECT_TRUE(plan.runtime.graph.check().ok()) << plan.runtime.graph.check().message();
+  std::vector<std::string> kernels = {"toy_static_" + std::to_string(columns)};
+  if (plan.runtime.gang) kernels.push_back("toy_gang_" + std::to_string(columns));
+  auto opened = OpenedOperator::open(world, {.name = "toy",
+                                             .site_names = kSiteNames,
+                                             .kernels = kernels,
+                                             .buffers = {{plan.runtime.graph.packet_bytes, kNoTag}}});
+  EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+  if (!opened.ok()) return {};
+  const auto runtime =
+      Runtime::create(world, opened->slot(), plan.runtime, static_cast<std::int64_t>(opened->buffer(0).offset), stream);
+  const std::vector<std::uint16_t> memory = packed(plan, Weights(world.rank()), device.shape().traits.matrix_unit);
+  const auto weights = DeviceMemory::create(device, size(plan.weight_bytes));
+  const auto in = DeviceMemory::create(device, inputs.size() * 8);
+  EXPECT_TRUE(runtime.ok() && weights.ok() && in.ok());
+  EXPECT_TRUE(device.copy_in(weights->get(), memory.data(), weights->bytes(), stream).ok());
+  EXPECT_TRUE(device.copy_in(in->get(), inputs.data(), in->bytes(), stream).ok());
+  std::vector<FleetDispatcher> dispatchers = {FleetDispatcher::kStatic, FleetDispatcher::kGraph};
+  if (plan.runtime.gang) dispatchers.push_back(FleetDispatcher::kGang);
+  std::vector<DeviceMemory> outs;
+  for (std::size_t i = 0; i < dispatchers.size(); ++i) {
+    auto out = DeviceMemory::create(device, inputs.size() * 8);
+    EXPECT_TRUE(out.ok());
+    outs.push_back(std::move(*out));
+  }
+  EXPECT_TRUE(all_ok(world.bootstrap(), {}, std::chrono::minutes(1)).ok());  // kernels wait for the other rank's
+  for (std::size_t i = 0; i < dispatchers.size(); ++i) {
+    const Args args{runtime->launch(weights->as<const std::byte>(), kEpsilon), in->as<const std::uint64_t>(),
+                    outs[i].as<std::uint64_t>()};
+    const Kernel& kernel = opened->kernel(dispatchers[i] == FleetDispatcher::kGang ? 1 : 0);
+    EXPECT_TRUE(runtime
+                    ->run(
+                        dispatchers[i], kernel, args, kTokens, [](Args&) {}, stream)
+                    .ok());
+  }
+  const Status status = drain(world, stream);
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  std::vector<std::vector<std::uint64_t>> all;
+  for (const DeviceMemory& out : outs) {
+    all.emplace_back(inputs.size());
+    EXPECT_TRUE(device.copy_out(all.back().data(), out.get(), out.bytes(), stream).ok());
+    EXPECT_EQ(all.back(), all.front()) << name_of(dispatchers[all.size() - 1]);
+  }
+  EXPECT_TRUE(opened->close().ok());
+  return all;
+}
+
+void expect_near(const std::vector<std::uint64_t>& got, const std::vector<std::vector<double>>& wanted) {
+  const int columns = static_cast<int>(wanted.size());
+  for (int column = 0; column < columns; ++column) {
+    double errors = 0, norm = 0;
+    for (int row = 0; row < kRows; ++row) {
+      const auto bits = static_cast<std::uint16_t>(got[size(row / 4 * columns + column)] >> (16 * (row % 4)));
+      const double right = wanted[size(column)][size(row)];
+      const double error = static_cast<double>(float_from(Bf16{bits})) - right;
+      errors += error * error;
+      norm += right * right;
+    }
+    EXPECT_LT(std::sqrt(errors / norm), 0.01) << "column " << column;
+  }
+}
+
 using Case = std::tuple<TargetKind, int, int>;  ///< target, columns, ranks
 class ToyModel : public WorldTestOf<Case> {};
 INSTANTIATE_TEST_SUITE_P(Targets, ToyModel,
@@ -202,60 +274,13 @@ TEST_P(ToyModel, EveryDispatcherGivesTheReference) {
   }
   std::vector<std::vector<double>> wanted;
   for (const std::vector<double>& column : numbers) wanted.push_back(expected(column, ranks));
-  on_streams(ranks, options(), [&, columns = columns, ranks = ranks](World& world, Stream stream) {
-    Device& device = world.device();
-    const Plan plan(columns, ranks, device.shape().traits);
-    ASSERT_TRUE(plan.runtime.graph.check().ok()) << plan.runtime.graph.check().message();
-    std::vector<std::string> kernels = {"toy_static_" + std::to_string(columns)};
-    if (plan.runtime.gang) kernels.push_back("toy_gang_" + std::to_string(columns));
-    auto opened = OpenedOperator::open(world, {.name = "toy",
-                                               .site_names = kSiteNames,
-                                               .kernels = kernels,
-                                               .buffers = {{plan.runtime.graph.packet_bytes, kNoTag}}});
-    ASSERT_TRUE(opened.ok()) << opened.status().to_string();
-    const auto runtime = Runtime::create(world, opened->slot(), plan.runtime,
-                                         static_cast<std::int64_t>(opened->buffer(0).offset), stream);
-    const std::vector<std::uint16_t> memory = packed(plan, Weights(world.rank()), device.shape().traits.matrix_unit);
-    const auto weights = DeviceMemory::create(device, size(plan.weight_bytes));
-    const auto in = DeviceMemory::create(device, inputs.size() * 8),
-               out = DeviceMemory::create(device, inputs.size() * 8);
-    ASSERT_TRUE(runtime.ok() && weights.ok() && in.ok() && out.ok());
-    ASSERT_TRUE(device.copy_in(weights->get(), memory.data(), weights->bytes(), stream).ok());
-    ASSERT_TRUE(device.copy_in(in->get(), inputs.data(), in->bytes(), stream).ok());
-    const Args args{runtime->launch(weights->as<const std::byte>(), kEpsilon), in->as<const std::uint64_t>(),
-                    out->as<std::uint64_t>()};
-    std::vector<std::uint64_t> first;
-    for (const FleetDispatcher dispatcher :
-         {FleetDispatcher::kStatic, FleetDispatcher::kGraph, FleetDispatcher::kGang}) {
-      const bool gang = dispatcher == FleetDispatcher::kGang;
-      if (gang && !plan.runtime.gang) continue;
-      for (std::uint64_t seed = 1; seed <= (is_real() ? 1 : 3); ++seed) {
-        if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
-        ASSERT_TRUE(runtime
-                        ->run(
-                            dispatcher, opened->kernel(gang ? 1 : 0), args, kTokens, [](Args&) {}, stream)
-                        .ok());
-        const Status status = drain(world, stream);
-        ASSERT_TRUE(status.ok()) << name_of(dispatcher) << ": " << status.to_string();
-        std::vector<std::uint64_t> got(inputs.size());
-        ASSERT_TRUE(device.copy_out(got.data(), out->get(), out->bytes(), stream).ok());
-        if (first.empty()) first = got;
-        EXPECT_EQ(got, first) << name_of(dispatcher) << ", seed " << seed;
-      }
-    }
-    for (int column = 0; column < columns; ++column) {
-      double errors = 0, norm = 0;
-      for (int row = 0; row < kRows; ++row) {
-        const auto bits = static_cast<std::uint16_t>(first[size(row / 4 * columns + column)] >> (16 * (row % 4)));
-        const double right = wanted[size(column)][size(row)],
-                     error = static_cast<double>(float_from(Bf16{bits})) - right;
-        errors += error * error;
-        norm += right * right;
-      }
-      EXPECT_LT(std::sqrt(errors / norm), 0.01) << "column " << column;
-    }
-    EXPECT_TRUE(opened->close().ok());
-  });
+  for (std::uint64_t seed = 1; seed <= (is_real() ? 1 : 3); ++seed) {
+    if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
+    on_streams(ranks, options(), [&, columns = columns, ranks = ranks](World& world, Stream stream) {
+      for (const std::vector<std::uint64_t>& got : outputs_of(world, stream, columns, ranks, inputs))
+        expect_near(got, wanted);
+    });
+  }
 }
 
 }  // namespace
