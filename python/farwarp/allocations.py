@@ -24,7 +24,6 @@ class Allocations:
         self._handle, self._streams = handle, streams
         self._sizes: dict[int, int] = {}  # bytes of each allocation
         self._retired: deque[tuple[int, set[int | None]]] = deque()  # and the streams whose work may still use it
-        self._retired_bytes = 0
         self._lent: dict[int, int] = {}  # addresses, by the borrowers' keys
 
     def __len__(self) -> int:
@@ -33,7 +32,10 @@ class Allocations:
     @property
     def crowded(self) -> bool:
         """Whether so much waits for the device that the world should wait for it before it allocates more."""
-        return len(self._retired) > _MOST_RETIRED or self._retired_bytes > _MOST_RETIRED_BYTES
+        if len(self._retired) > _MOST_RETIRED:
+            return True
+        retired = self._retired.copy()  # others may append
+        return sum(self._sizes.get(address, 0) for address, _ in retired) > _MOST_RETIRED_BYTES
 
     def allocate(self, nbytes: int) -> int:
         """The address of new memory. The caller holds the lock."""
@@ -45,7 +47,6 @@ class Allocations:
 
     def retire(self, address: int) -> None:
         """Nobody uses it in new calls. On any thread, with or without the lock."""
-        self._retired_bytes += self._sizes.get(address, 0)
         self._retired.append((address, set(self._streams.busy)))
 
     def passed(self, stream: int | None) -> None:
@@ -56,7 +57,7 @@ class Allocations:
             if streams:
                 self._retired.append((address, streams))
             else:
-                self._retired_bytes -= self._sizes.pop(address)
+                del self._sizes[address]
                 _c.lib.release(self._handle, address)
 
     def lend(self, key: int, address: int) -> None:

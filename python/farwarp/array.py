@@ -16,7 +16,7 @@ import numpy as np
 from . import _c, dlpack, dtypes
 from .arguments import Handle, shape_of
 from .arguments import shape as checked_shape
-from .errors import InvalidArgumentError, MisuseError, check
+from .errors import InvalidArgumentError, MisuseError
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
@@ -168,7 +168,7 @@ class Array(Handle):
         with world.streams.lock:
             pointer = self._usable()
             self.written(handle)  # before the call: what ends it early must not hide it from close()
-            check(_c.lib.copy_in(world.handle, pointer, source, self.nbytes, handle))
+            world.check_call(_c.lib.copy_in(world.handle, pointer, source, self.nbytes, handle))
         return self
 
     def _usable(self) -> int:
@@ -187,7 +187,7 @@ class Array(Handle):
         handle = self.written_on if stream is None else world.streams.handle_of(stream)
         with world.streams.lock:
             pointer = self._usable()
-            check(_c.lib.copy_out(world.handle, target, pointer, self.nbytes, handle))
+            world.check_call(_c.lib.copy_out(world.handle, target, pointer, self.nbytes, handle))
             world.passed(handle)
             world.check()
 

@@ -12,7 +12,7 @@ from . import _c, dtypes, exchange
 from .array import Array
 from .context import Context
 from .device_streams import StreamLike
-from .errors import InvalidArgumentError, error_of
+from .errors import InvalidArgumentError
 from .operator import Operator
 from .tensors import is_torch
 
@@ -212,7 +212,7 @@ class Call:
                         output.written_on = on
             code = self._function(handle, *references, busy[on])
             if code:
-                raise self._failure(code, tensors)
+                raise self._failure(operator.world, code, tensors)
             return keep
 
     def _references(self, tensors: Sequence[Any], on: int | None, keep: list[Any]) -> list[Any]:
@@ -239,8 +239,8 @@ class Call:
             ]
             self._known[kinds] = fills, references
 
-    def _failure(self, code: int, tensors: Sequence[Any]) -> Exception:
-        error = error_of(code)
+    def _failure(self, world: Context, code: int, tensors: Sequence[Any]) -> Exception:
+        error = world.failure(code)
         for parameter, tensor in zip(self._parameters[: self._inputs], tensors):
             if tensor is None and str(error) == f"{parameter.name} is NULL; allowed: a pointer":
                 return InvalidArgumentError(

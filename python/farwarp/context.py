@@ -88,10 +88,6 @@ class Context(Handle):
         if self._why_not is not None:
             raise MisuseError(f"{self._why_not}; allowed: a World that is open")
 
-    def is_capturing(self) -> bool:
-        """Whether the calls that torch's current stream is given go into a CUDA graph."""
-        return self.streams.is_capturing()
-
     def allocate(self, nbytes: int) -> int:
         """The address of new memory of the device, which retire() gives back."""
         with self.streams.lock:
@@ -132,7 +128,7 @@ class Context(Handle):
             self.check_open()
             handles = list(self.streams.busy) if stream is None else [self.streams.handle_of(stream)]
             for handle in handles:
-                self._tell(_c.lib.synchronize(self.handle, handle, most))
+                self.check_call(_c.lib.synchronize(self.handle, handle, most))
                 self.passed(handle)
             if not handles:
                 self.passed(None)  # Arrays that were dropped while no stream was in use
@@ -147,12 +143,20 @@ class Context(Handle):
         """
         with self.streams.lock:
             self.check_open()
-            self._tell(_c.lib.world_status(self.handle))
+            self.check_call(_c.lib.world_status(self.handle))
 
-    def _tell(self, code: int) -> None:
+    def check_call(self, code: int) -> None:
+        """Raise the failure that a function of C has returned to this thread. The caller holds the lock."""
         if code:
+            raise self.failure(code)
+
+    def failure(self, code: int) -> Error:
+        """The same, for the caller to raise: if the world is in that failure, close() does not raise it again."""
+        error = error_of(code)
+        state = _c.lib.world_status(self.handle)
+        if state and str(error_of(state)) == str(error):  # not a wait that was too short, or a bad argument
             self._told = True
-            raise error_of(code)
+        return error
 
     def recover(self) -> None:
         """Wait for the streams after a failure, and clear it. Collective.

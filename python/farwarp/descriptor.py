@@ -8,7 +8,6 @@ from typing import Any
 
 from . import _c, dtypes
 from .arguments import flag, real, shown, whole
-from .arguments import milliseconds as milliseconds  # for those that fill descriptors
 from .errors import InvalidArgumentError, check
 
 _FLAGS = frozenset(

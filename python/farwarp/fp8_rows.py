@@ -48,7 +48,7 @@ def pack(numbers: Any, scales: Any, dtype: str = "bfloat16") -> Any:
         rows[:, hidden : hidden + 4 * groups] = scales.flatten().view(torch.uint8).reshape(tokens, 4 * groups)
         return rows.view(dtypes.torch_type(dtype))
     if dtypes.ml_dtypes is None:
-        raise InvalidArgumentError("x is a tuple of NumPy arrays; allowed: with ml_dtypes, which has their types")
+        raise InvalidArgumentError("numbers are NumPy arrays; allowed: with ml_dtypes, which has their types")
     bits = np.zeros(shape, np.uint8)
     bits[:, :hidden] = numbers.view(np.uint8)
     bits[:, hidden : hidden + 4 * groups] = np.ascontiguousarray(scales).view(np.uint8)

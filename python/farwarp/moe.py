@@ -11,12 +11,12 @@ from .call import Call
 from .descriptor import choice, given, new_desc
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
+from .moe_operator import MODES
 from .moe_rows import MoeRowsCalls
 from .tensors import Result, Tensor, TensorSpec
 from .world import World
 
 _SCALED = 128  # numbers of a row that have one scale
-_MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 _RANK_SCALE, _TABLE = ctypes.c_int32(0), ctypes.c_int32(1)  # farwarp_moe_expert
 
 
@@ -121,8 +121,8 @@ class MoeAllToAll(MoeRowsCalls):
         With powers_of_two, scale_columns and a hidden that 512 divides: of scales the biased exponents (UE8M0), uint8
         [experts, hidden / 512, an expert's room, 4]. A scale is 2 ** (exponent - 127).
     row_scales : int
-        With `rows`: rows are in e4m3 already, with so many float32 scales each, up to hidden: dispatch_rows() takes
-        what pack_fp8() makes of them, and unpack_fp8() gives them back. 0: rows are of dtype.
+        With `rows`: rows are in e4m3 already, with so many float32 scales each, up to min(hidden, (2**21 - hidden) //
+        4): dispatch_rows() takes what pack_fp8() makes of them, and unpack_fp8() gives them back. 0: rows are of dtype.
 
     Attributes
     ----------
@@ -130,6 +130,10 @@ class MoeAllToAll(MoeRowsCalls):
         Rows of recv_x.
     local_experts : int
         Experts of this rank.
+    masked : bool
+        As given, as are row_alignment, segments and the other parameters.
+    mode : str
+        As given; "bulk" where row_scales need it.
     row_elements : int
         Elements of a row that dispatch_rows() takes and brings.
     tokens : int
@@ -174,7 +178,7 @@ class MoeAllToAll(MoeRowsCalls):
     ) -> None:
         desc, hidden = new_desc(_c.MoeDesc), whole("hidden", hidden)
         _check_powers(hidden, fp8_dispatch, scale_columns, powers_of_two, scale_exponents)
-        choice("mode", mode, _MODES)
+        choice("mode", mode, MODES)
         mode = self._set_row_scales(world, row_scales, bool(flag("rows", rows)), hidden, mode)
         self._open(
             world,
@@ -190,7 +194,7 @@ class MoeAllToAll(MoeRowsCalls):
                 masked=masked,
                 row_alignment=row_alignment,
                 recv_rows=recv_rows,
-                mode=choice("mode", mode, _MODES),
+                mode=choice("mode", mode, MODES),
                 segments=segments,
                 send_only_blocks=send_only_blocks,
                 max_sms=max_sms,
@@ -211,6 +215,7 @@ class MoeAllToAll(MoeRowsCalls):
         self.dtype, self.index_type = dtypes.name_of(dtype), dtypes.name_of(index_type)
         self.fp8_dispatch, self.scale_columns = bool(fp8_dispatch), bool(scale_columns)
         self.powers_of_two, self.scale_exponents = bool(powers_of_two), bool(scale_exponents)
+        self.masked, self.row_alignment, self.mode, self.segments = bool(masked), row_alignment, mode, segments
         self.rows, self.weights_at_combine = bool(rows), bool(weights_at_combine)
         self.recv_rows = _c.lib.moe_recv_rows(self.handle)
         self.local_experts = _c.lib.moe_local_experts(self.handle)
@@ -231,7 +236,12 @@ class MoeAllToAll(MoeRowsCalls):
         self._fused = Call(world, call_fused, sent + " count expert_table", "out")
 
     def received_specs(self) -> tuple[TensorSpec, ...]:
-        """Shape and type of each result of a dispatch, in the order of MoeReceived's fields."""
+        """Shape and type of each result of a dispatch, in the order of MoeReceived's fields. Not with `rows`."""
+        if self.rows:
+            raise MisuseError("received_specs() of a MoeAllToAll with rows; allowed: rows_specs()")
+        return self._received_specs()
+
+    def _received_specs(self) -> tuple[TensorSpec, ...]:
         rows, experts = self.recv_rows, self.local_experts
         scales = (self._scales_spec(),) if self.fp8_dispatch else ()
         return (
@@ -250,7 +260,7 @@ class MoeAllToAll(MoeRowsCalls):
         return TensorSpec((experts, groups, room) if self.scale_columns else (self.recv_rows, groups), "float32")
 
     def new_received(self, like: Tensor) -> MoeReceived:
-        """Room for what a dispatch receives, for any number of calls.
+        """Room for what a dispatch receives, for any number of calls. With `rows` it is new_rows().
 
         Parameters
         ----------
@@ -261,9 +271,19 @@ class MoeAllToAll(MoeRowsCalls):
         -------
         MoeReceived
             With any contents.
+
+        Raises
+        ------
+        MisuseError
+            The operator is closed, or has `rows`.
         """
+        if self.rows:
+            raise MisuseError("new_received() of a MoeAllToAll with rows; allowed: new_rows()")
+        return self._new_received(like)
+
+    def _new_received(self, like: Tensor) -> MoeReceived:
         recv_x, counts, offsets, origins, *scales = (
-            self._new(like, shape, dtype) for shape, dtype in self.received_specs()
+            self._new(like, shape, dtype) for shape, dtype in self._received_specs()
         )
         return MoeReceived(recv_x, counts, offsets, origins, scales[0] if scales else None)
 
@@ -309,7 +329,7 @@ class MoeAllToAll(MoeRowsCalls):
             The operator is closed, or another call is under way.
         """
         if out is None:
-            out = self.new_received(x)
+            out = self._new_received(x)  # with `rows` the library says what is allowed
         if count is None:
             keep = self._dispatch.enqueue(self, (x, indices, weights, *out), stream)
         else:
@@ -341,8 +361,9 @@ class MoeAllToAll(MoeRowsCalls):
         if out is None:
             if self._like is None:
                 raise MisuseError("dispatch_recv() has no call; allowed: after dispatch_send()")
-            out = self.new_received(self._like)
+            out = self._new_received(self._like)
         self._dispatch_recv.enqueue(self, tuple(out), stream)
+        self._like = None
         return out
 
     def fused(

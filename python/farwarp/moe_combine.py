@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any, overload
 
-from . import _c
 from .array import Array
 from .call import Call
 from .device_streams import StreamLike
-from .errors import InvalidArgumentError, MisuseError, check
-from .operator import Operator
+from .errors import InvalidArgumentError, MisuseError
+from .moe_operator import MoeOperator
 from .tensors import HostTensor, Result, ResultT, Tensor
 
 
-class MoeCombine(Operator):
+class MoeCombine(MoeOperator):
     """The part of MoeAllToAll that brings rows back. For its parameters see MoeAllToAll."""
 
-    _name = "moe"
     hidden: int
     dtype: str
     weights_at_combine: bool
@@ -39,7 +37,7 @@ class MoeCombine(Operator):
 
     def recovered(self) -> None:
         """After World.recover(): a call of which not all halves were made is over."""
-        check(_c.lib.moe_forget(self.open_handle()))
+        super().recovered()
         self._end()
 
     def _weighted(self, weights: Tensor | None) -> bool:

@@ -264,7 +264,7 @@ class MoeRowsCalls(MoeCombine):
         specs = self.rows_specs(self.recv_rows if rows is None else rows)[:3]
         x, indices, weights = (self._new(like, shape, dtype) for shape, dtype in specs)
         self._dispatch_rows_recv.enqueue(self, (x, indices, weights), stream)
-        self._counted = None
+        self._like = self._counted = None
         return MoeRows(x, indices, weights, counts, offsets)
 
 

@@ -52,7 +52,7 @@ class Operator(Handle):
         That torch_ops.register() has given it.
     """
 
-    _name = ""  # of its functions in c.h
+    _name = ""  # its functions of c.h are farwarp_PREFIX_...
     _copying = "another operator, which all ranks create"
     torch_name: str | None = None
 

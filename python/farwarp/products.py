@@ -10,6 +10,7 @@ from .array import Array
 from .call import Call
 from .descriptor import choice, given, new_desc
 from .device_streams import StreamLike
+from .errors import MisuseError
 from .operator import Operator
 from .tensors import HostTensor, Result, Results, ResultT, Tensor, TensorSpec
 from .world import World
@@ -130,7 +131,7 @@ class Gemm(OneResult):
 
 
 class ParallelGemm(Operator):
-    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common.
+    """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common. It cannot be created itself.
 
     Collective to create, and every rank makes every call. Tensors begin at multiples of 256 bytes, as those of torch
     and World.empty() do. Messages call `out` y.
@@ -166,7 +167,7 @@ class ParallelGemm(Operator):
     """
 
     _name = "product"
-    _kind = 0
+    _kind = -1  # farwarp_product_kind; here of no product
 
     def __init__(
         self,
@@ -194,6 +195,10 @@ class ParallelGemm(Operator):
         max_sms: int,
         return_x: bool,
     ) -> None:
+        if self._kind < 0:
+            raise MisuseError(
+                f"{type(self).__name__} has no calls; allowed: AllGatherGemm, GemmReduceScatter, GemmAllReduce"
+            )
         desc = new_desc(_c.ProductDesc)
         self._open(
             world,

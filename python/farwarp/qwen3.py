@@ -15,7 +15,7 @@ from .arguments import whole
 from .array import Array
 from .descriptor import given, new_desc
 from .device_streams import StreamLike
-from .errors import InvalidArgumentError, check
+from .errors import InvalidArgumentError
 from .operator import Operator
 from .qwen3_desc import descriptor, end_tokens, generation, heap_bytes, launched_ranks
 from .qwen3_text import load_tokenizer, pieces
@@ -326,7 +326,7 @@ class Qwen3(Streaming, Operator):
         with self.world.streams.lock:
             handle = self.open_handle()
             self.world.streams.use(request.stream)
-            check(
+            self.world.check_call(
                 _c.lib.qwen3_start(
                     handle,
                     one.column,
@@ -354,7 +354,7 @@ class Qwen3(Streaming, Operator):
         with self.world.streams.lock:
             handle = self.open_handle()
             sampled.written(stream)
-            check(
+            self.world.check_call(
                 _c.lib.qwen3_decode_until(
                     handle, steps, ctypes.addressof(ends), len(ends), sampled.address, None, stream
                 )

@@ -5,6 +5,8 @@ import numpy as np
 import pytest
 
 import farwarp
+from farwarp import dtypes
+from farwarp.fp8_rows import pack
 from test_moe import EXPERTS, FP8, HIDDEN, MOST, RANKS, TOP_K, expert, routing
 
 TARGETS = ("emu_sm90", "emu_gfx942")
@@ -253,6 +255,12 @@ def test_options_that_are_refused(options, message):
             farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
 
     farwarp.run(body, ranks=1)
+
+
+def test_packing_needs_ml_dtypes(monkeypatch):
+    monkeypatch.setattr(dtypes, "ml_dtypes", None)
+    with pytest.raises(farwarp.InvalidArgumentError, match="^numbers are NumPy arrays; allowed: with ml_dtypes"):
+        pack(np.zeros((1, 128), np.uint8), np.zeros((1, 1), np.float32))
 
 
 def test_words_are_refused_where_all_ones_is_a_number():

@@ -1,5 +1,7 @@
 """Options of the MoE all-to-all: the layout of rows, weights at combine, scales by column. Every sum is exact."""
 
+import weakref
+
 import ml_dtypes  # noqa: F401  NumPy then knows its types
 import numpy as np
 import pytest
@@ -153,6 +155,12 @@ def test_what_is_refused():
         ):
             with pytest.raises(farwarp.MisuseError):
                 call()
+        for call, message in (
+            (rows.received_specs, r"received_specs\(\) of a MoeAllToAll with rows; allowed: rows_specs\(\)"),
+            (lambda: rows.new_received(x), r"new_received\(\) of a MoeAllToAll with rows; allowed: new_rows\(\)"),
+        ):
+            with pytest.raises(farwarp.MisuseError, match=f"^{message}$"):
+                call()
         for call in (
             lambda: plain.dispatch(x, indices),
             lambda: late.dispatch(x, indices, weights),
@@ -160,6 +168,35 @@ def test_what_is_refused():
         ):
             with pytest.raises(farwarp.InvalidArgumentError, match="^weights is"):
                 call()
+
+    farwarp.run(body, ranks=1)
+
+
+def test_options_are_kept():
+    def body(world):
+        options = {"masked": True, "row_alignment": 8, "mode": "words", "segments": 1}
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
+        assert {name: getattr(moe, name) for name in options} == options
+        fnuz = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=True, row_scales=1)
+        assert (moe.mode, fnuz.mode, fnuz.masked) == ("words", "bulk", False)
+
+    farwarp.run(body, ranks=1, target="emu_gfx942")
+
+
+@pytest.mark.parametrize("rows", (False, True))
+def test_what_was_received_does_not_hold_x(rows):
+    def body(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=rows)
+        x, indices, weights = routing(0)
+        x = world.asarray(x, "bfloat16")
+        dropped = weakref.ref(x)
+        (moe.dispatch_rows_send if rows else moe.dispatch_send)(x, indices, weights)
+        del x
+        received = moe.dispatch_rows_recv() if rows else moe.dispatch_recv()
+        assert dropped() is None
+        with pytest.raises(farwarp.MisuseError):  # as before combine_send()
+            moe.combine_recv()
+        moe.combine(world.zeros(received.recv_x.shape, "bfloat16"))
 
     farwarp.run(body, ranks=1)
 

@@ -70,3 +70,13 @@ def test_reduced_products(target, ranks, kind):
         for y in calls:
             assert_rounded(y, sum(partials)[rows], "bfloat16", [partial[rows] for partial in partials], sums=k)
             assert np.array_equal(y, calls[0])
+
+
+def test_what_products_share_is_refused():
+    def body(world):
+        message = "^ParallelGemm has no calls; allowed: AllGatherGemm, GemmReduceScatter, GemmAllReduce$"
+        with pytest.raises(farwarp.MisuseError, match=message):
+            farwarp.ParallelGemm(world, 16, 32, 64)
+        assert not world.operators
+
+    farwarp.run(body, ranks=1)

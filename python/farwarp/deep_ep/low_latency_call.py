@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from .. import _c
 from ..call import Call
 from ..errors import MisuseError, check
-from ..operator import Operator
+from ..moe_operator import MoeOperator
 from ..world import World
 from .memory import FP8, DeviceMemory, HostMemory, Result
 from .moe_desc import descriptor, heap_bytes_of
@@ -63,10 +63,8 @@ class Phase(enum.Enum):
     SUMMING = "the hook of its combine has not been called"
 
 
-class LowLatencyOperator(Operator):
+class LowLatencyOperator(MoeOperator):
     """One call at a time, between its halves."""
-
-    _name = "moe"
 
     def __init__(self, world: World, shape: Shape) -> None:
         self._open(world, _descriptor(shape))
@@ -113,7 +111,7 @@ class LowLatencyOperator(Operator):
 
     def recovered(self) -> None:
         """After World.recover(): halves that are still to come are of no call any more."""
-        check(_c.lib.moe_forget(self.open_handle()))
+        super().recovered()
         self.pending = self.last = None
 
 

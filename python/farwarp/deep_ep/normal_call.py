@@ -14,13 +14,12 @@ from .. import _c
 from ..call import Call
 from ..descriptor import choice
 from ..errors import check
-from ..operator import Operator
+from ..moe_operator import MODES, MoeOperator
 from ..tensors import is_torch
 from ..world import World
 from .memory import DeviceMemory, HostMemory, Result
 from .moe_desc import descriptor, heap_bytes_of
 
-_MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 SHAPES = 2  # whose operators a buffer has room for at a time
 _MOST_TOKENS, _MOST_ENTRIES = 65535, (1 << 20) - 1
 
@@ -48,7 +47,7 @@ def _descriptor(shape: Shape) -> ctypes.Structure:
         rows=True,
         handles=True,
         max_sms=shape.num_sms,
-        mode=choice("mode", shape.mode, _MODES),
+        mode=choice("mode", shape.mode, MODES),
     )
 
 
@@ -74,10 +73,8 @@ def on(stream: Any) -> Any:
     return contextlib.nullcontext() if stream is None else sys.modules["torch"].cuda.stream(stream)
 
 
-class NormalOperator(Operator):
+class NormalOperator(MoeOperator):
     """Serves any number of handles, one call after another."""
-
-    _name = "moe"
 
     def __init__(self, world: World, shape: Shape) -> None:
         self._open(world, _descriptor(shape))
@@ -96,9 +93,6 @@ class NormalOperator(Operator):
         self.dispatch_recv = Call(world, "moe_dispatch_rows_recv_kept", "", f"{received} handle")
         self.combine = Call(world, "moe_combine_kept", "x topk_idx unused handle", "out")
         self.return_weights = Call(world, "moe_return_row_weights", "topk_weights topk_idx handle", "out")
-
-    def recovered(self) -> None:
-        check(_c.lib.moe_forget(self.open_handle()))
 
 
 class Routing(NamedTuple):

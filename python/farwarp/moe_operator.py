@@ -1,0 +1,19 @@
+"""What all operators of the MoE all-to-all share."""
+
+from __future__ import annotations
+
+from . import _c
+from .errors import check
+from .operator import Operator
+
+MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
+
+
+class MoeOperator(Operator):
+    """One of the functions farwarp_moe_... of c.h."""
+
+    _name = "moe"
+
+    def recovered(self) -> None:
+        """After World.recover(): a call of which not all halves were made is over."""
+        check(_c.lib.moe_forget(self.open_handle()))
