@@ -8,7 +8,7 @@ from . import _c, dtypes
 from .arguments import shape_of
 from .array import Array
 from .call import Call
-from .descriptor import choice, given, new_desc
+from .descriptor import choice, new_desc, set_fields
 from .device_streams import StreamLike
 from .operator import Operator
 from .tensors import HostTensor, Result, ResultT, Tensor, TensorSpec
@@ -48,7 +48,7 @@ class AllReduce(Operator):
         The world is closed.
     """
 
-    _name = "all_reduce"
+    _c_prefix = "all_reduce"
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class AllReduce(Operator):
     ) -> None:
         desc = new_desc(_c.AllReduceDesc)
         number = choice("mode", mode, _MODES)
-        self._open(world, given(desc, max_elements=max_elements, dtype=dtype, mode=number, max_sms=max_sms))
+        self._open(world, set_fields(desc, max_elements=max_elements, dtype=dtype, mode=number, max_sms=max_sms))
         self.max_elements, self.dtype = max_elements, dtypes.name_of(dtype)
         self._call = Call(world, "all_reduce_call", "x", "out")
 

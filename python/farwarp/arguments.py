@@ -104,7 +104,7 @@ def shape_of(name: str, tensor: Any) -> tuple[int, ...]:
         ) from None
 
 
-class Handle:
+class NotCopyable:
     """What holds a handle of C. A copy would close it twice, or use it after its end."""
 
     __slots__ = ()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _c, dlpack, dtypes
-from .arguments import Handle, shape_of
+from .arguments import NotCopyable, shape_of
 from .arguments import shape as checked_shape
 from .errors import InvalidArgumentError, MisuseError
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .device_streams import StreamLike
 
 
-class Array(Handle):
+class Array(NotCopyable):
     """A contiguous tensor in the memory of a world's device.
 
     World.empty(), zeros() and asarray() make one; operators return them where they are given no torch tensors on the

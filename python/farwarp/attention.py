@@ -8,7 +8,7 @@ from typing import Any
 from . import _c, dtypes
 from .arguments import flag
 from .call import Call
-from .descriptor import given, new_desc
+from .descriptor import new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
@@ -103,7 +103,7 @@ class Attention(WithLse):
         The world is closed.
     """
 
-    _name = "attention"
+    _c_prefix = "attention"
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class Attention(WithLse):
         desc = new_desc(_c.AttentionDesc)
         self._open(
             world,
-            given(
+            set_fields(
                 desc,
                 batch=batch,
                 heads=heads,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from . import _c, process
 from .allocations import Allocations
-from .arguments import Handle, milliseconds
+from .arguments import NotCopyable, milliseconds
 from .device_streams import DeviceStreams, StreamLike
 from .errors import Error, MisuseError, check, error_of
 from .registry import Registry
@@ -23,7 +23,7 @@ _DEVICE_TYPES = dict(zip(TARGETS, (_c.CUDA, _c.ROCM, _c.CPU, _c.CPU)))  # DLPack
 Self = TypeVar("Self", bound="Context")
 
 
-class Context(Handle):
+class Context(NotCopyable):
     """A rank, its device and its symmetric heap: the part of World that knows no arrays.
 
     Attributes
@@ -54,7 +54,7 @@ class Context(Handle):
     _why_not: str | None = "the World was not created"  # usable, if None
     handle: int | None = None
 
-    def _begin(self, handle: int, target: str, device: int, deadline: float) -> None:
+    def _attach(self, handle: int, target: str, device: int, deadline: float) -> None:
         """Of what C has created."""
         self.handle = handle
         self._why_not = None
@@ -191,11 +191,11 @@ class Context(Handle):
             A failure of a call that has not been raised yet, or the first one of closing. The world is closed in any
             case.
         """
-        self._end(together=True)
+        self._finish(together=True)
 
     def leave(self) -> None:
         """End without the other ranks, whose waits end with an error. Does nothing if it is closed."""
-        self._end(together=False)
+        self._finish(together=False)
 
     def __enter__(self: Self) -> Self:
         self.check_open()
@@ -205,14 +205,14 @@ class Context(Handle):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """close(). After an exception this rank leaves instead: the other ranks' waits end with an error."""
-        self._end(together=kind is None)
+        self._finish(together=kind is None)
 
     def __del__(self) -> None:
         if self.handle is not None and self.is_open:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=1)
             self.leave()
 
-    def _end(self, together: bool) -> None:
+    def _finish(self, together: bool) -> None:
         if self.handle is None or not self.is_open:
             return
         with self.streams.lock:

@@ -25,7 +25,7 @@ def new_desc(kind: type[ctypes.Structure]) -> Any:
     return desc
 
 
-def given(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
+def set_fields(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
     """Sets fields of a descriptor.
 
     A value that the field cannot hold is refused; what is allowed otherwise the library says.

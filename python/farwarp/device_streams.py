@@ -8,7 +8,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, SupportsIndex, Union
 
 from . import _c
-from .arguments import Handle, whole
+from .arguments import NotCopyable, whole
 from .errors import InvalidArgumentError, check
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .context import Context
 
 
-class Stream(Handle):
+class Stream(NotCopyable):
     """A stream of a world's device, as World.stream() makes one. It is closed with its world.
 
     Attributes

@@ -6,7 +6,7 @@ from . import _c, dtypes
 from .arguments import flag
 from .attention import OUTPUTS, WithLse
 from .call import Call
-from .descriptor import choice, given, new_desc
+from .descriptor import choice, new_desc, set_fields
 from .device_streams import StreamLike
 from .tensors import Result, Results, Tensor
 from .world import World
@@ -75,7 +75,7 @@ class FlashDecode(WithLse):
         The world is closed.
     """
 
-    _name = "decode"
+    _c_prefix = "decode"
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class FlashDecode(WithLse):
         desc = new_desc(_c.DecodeDesc)
         self._open(
             world,
-            given(
+            set_fields(
                 desc,
                 batch=batch,
                 query_tokens=query_tokens,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from . import _c, dtypes
 from .arguments import flag, shape_of, whole
 from .call import Call
-from .descriptor import choice, given, new_desc
+from .descriptor import choice, new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
 from .moe_operator import MODES
@@ -179,10 +179,10 @@ class MoeAllToAll(MoeRowsCalls):
         desc, hidden = new_desc(_c.MoeDesc), whole("hidden", hidden)
         _check_powers(hidden, fp8_dispatch, scale_columns, powers_of_two, scale_exponents)
         choice("mode", mode, MODES)
-        mode = self._set_row_scales(world, row_scales, bool(flag("rows", rows)), hidden, mode)
+        mode = self._choose_mode(world, row_scales, bool(flag("rows", rows)), hidden, mode)
         self._open(
             world,
-            given(
+            set_fields(
                 desc,
                 num_experts=num_experts,
                 experts_per_token=experts_per_token,
@@ -219,7 +219,7 @@ class MoeAllToAll(MoeRowsCalls):
         self.rows, self.weights_at_combine = bool(rows), bool(weights_at_combine)
         self.recv_rows = _c.lib.moe_recv_rows(self.handle)
         self.local_experts = _c.lib.moe_local_experts(self.handle)
-        self._begin_calls()
+        self._declare_calls()
         sent, received = "x indices weights", " ".join(MoeReceived._fields)
         self._dispatch = Call(world, "moe_dispatch", sent, received)
         self._dispatch_counted = Call(world, "moe_dispatch_counted", sent + " count", received)
@@ -334,7 +334,7 @@ class MoeAllToAll(MoeRowsCalls):
             keep = self._dispatch.enqueue(self, (x, indices, weights, *out), stream)
         else:
             keep = self._dispatch_counted.enqueue(self, (x, indices, weights, count, *out), stream)
-        self._begin(x, indices, count, keep)
+        self._call_begun(x, indices, count, keep)
         return out
 
     def dispatch_send(
@@ -350,7 +350,7 @@ class MoeAllToAll(MoeRowsCalls):
 
         indices and count must not be changed until the call's last half. Parameters and failures: dispatch().
         """
-        self._begin(x, indices, count, self._dispatch_send.enqueue(self, (x, indices, weights, count), stream))
+        self._call_begun(x, indices, count, self._dispatch_send.enqueue(self, (x, indices, weights, count), stream))
         self._like = x
 
     def dispatch_recv(self, *, out: MoeReceived | None = None, stream: StreamLike = None) -> MoeReceived:

@@ -19,7 +19,7 @@ class MoeCombine(MoeOperator):
     dtype: str
     weights_at_combine: bool
 
-    def _begin_calls(self) -> None:
+    def _declare_calls(self) -> None:
         self.tokens = 0
         self._kept: list[Any] = []  # what the later halves of the call under way read: indices and count
         self._like: Tensor | None = None  # its x, until the results are made
@@ -29,16 +29,16 @@ class MoeCombine(MoeOperator):
         self._combine_send_weighted = Call(self.world, "moe_combine_send_weighted", "y weights")
         self._combine_recv = Call(self.world, "moe_combine_recv", "", "out")
 
-    def _begin(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Any]) -> None:
+    def _call_begun(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Any]) -> None:
         self.tokens, self._kept = x.shape[0], [indices, count, *keep]
 
-    def _end(self) -> None:
+    def _call_ended(self) -> None:
         self._kept, self._like = [], None
 
     def recovered(self) -> None:
         """After World.recover(): a call of which not all halves were made is over."""
         super().recovered()
-        self._end()
+        self._call_ended()
 
     def _weighted(self, weights: Tensor | None) -> bool:
         """Whether a combine has weights; InvalidArgumentError unless it has what the operator was created for."""
@@ -94,7 +94,7 @@ class MoeCombine(MoeOperator):
             self._combine_weighted.enqueue(self, (y, weights, out), stream)
         else:
             self._combine.enqueue(self, (y, out), stream)
-        self._end()
+        self._call_ended()
         return out
 
     def combine_send(self, y: Tensor, weights: Tensor | None = None, *, stream: StreamLike = None) -> None:
@@ -119,5 +119,5 @@ class MoeCombine(MoeOperator):
                 raise MisuseError("combine_recv() has no call; allowed: after combine_send()")
             out = self._new(self._like, (self.tokens, self.hidden), self.dtype)
         self._combine_recv.enqueue(self, (out,), stream)
-        self._end()
+        self._call_ended()
         return out

@@ -12,7 +12,7 @@ MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 class MoeOperator(Operator):
     """One of the functions farwarp_moe_... of c.h."""
 
-    _name = "moe"
+    _c_prefix = "moe"
 
     def recovered(self) -> None:
         """After World.recover(): a call of which not all halves were made is over."""

@@ -59,7 +59,7 @@ class MoeRowsCalls(MoeCombine):
     row_scales: int
     row_elements: int
 
-    def _set_row_scales(self, world: World, row_scales: int, rows: bool, hidden: int, mode: str) -> str:
+    def _choose_mode(self, world: World, row_scales: int, rows: bool, hidden: int, mode: str) -> str:
         """Before the creation: what a row is. The mode in which its bits are as they were."""
         self.row_scales = whole("row_scales", row_scales)
         self.row_elements = packed_elements(hidden, self.row_scales) if self.row_scales > 0 else hidden
@@ -77,16 +77,16 @@ class MoeRowsCalls(MoeCombine):
             )
         return "bulk" if mode == "auto" else mode
 
-    def _begin_calls(self) -> None:
-        super()._begin_calls()
+    def _declare_calls(self) -> None:
+        super()._declare_calls()
         self._counted: tuple[Result, Result] | None = None  # of the call whose rows are still to come
         sent, received = "x indices weights", "recv_x recv_indices recv_weights"
         self._dispatch_rows = Call(self.world, "moe_dispatch_rows", sent, f"{received} counts offsets")
         self._dispatch_rows_send = Call(self.world, "moe_dispatch_rows_send", sent, "counts offsets")
         self._dispatch_rows_recv = Call(self.world, "moe_dispatch_rows_recv", "", received)
 
-    def _end(self) -> None:
-        super()._end()
+    def _call_ended(self) -> None:
+        super()._call_ended()
         self._counted = None
 
     def rows_specs(self, rows: int) -> tuple[TensorSpec, ...]:
@@ -222,7 +222,7 @@ class MoeRowsCalls(MoeCombine):
         """
         if out is None:
             out = self.new_rows(x)
-        self._begin(x, indices, None, self._dispatch_rows.enqueue(self, (x, indices, weights, *out), stream))
+        self._call_begun(x, indices, None, self._dispatch_rows.enqueue(self, (x, indices, weights, *out), stream))
         return out
 
     def dispatch_rows_send(
@@ -239,7 +239,9 @@ class MoeRowsCalls(MoeCombine):
         """
         *_, counts_spec, offsets_spec = self.rows_specs(0)
         counted = self._new(x, *counts_spec), self._new(x, *offsets_spec)
-        self._begin(x, indices, None, self._dispatch_rows_send.enqueue(self, (x, indices, weights, *counted), stream))
+        self._call_begun(
+            x, indices, None, self._dispatch_rows_send.enqueue(self, (x, indices, weights, *counted), stream)
+        )
         self._like, self._counted = x, counted
         return counted
 

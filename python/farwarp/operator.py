@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from . import _c
-from .arguments import Handle
+from .arguments import NotCopyable
 from .array import Array
 from .errors import InvalidArgumentError, MisuseError, check
 from .tensors import Result, Tensor, is_torch
@@ -27,7 +27,7 @@ def check_world(world: World) -> World:
     return world
 
 
-class Operator(Handle):
+class Operator(NotCopyable):
     """Created once, collectively, by all ranks of a world, and called many times.
 
     It is closed with its world, or by close(), or by `with`.
@@ -52,7 +52,7 @@ class Operator(Handle):
         That torch_ops.register() has given it.
     """
 
-    _name = ""  # its functions of c.h are farwarp_PREFIX_...
+    _c_prefix = ""  # its functions of c.h are farwarp_PREFIX_...
     _copying = "another operator, which all ranks create"
     torch_name: str | None = None
 
@@ -63,7 +63,7 @@ class Operator(Handle):
         handle = ctypes.c_void_p()
         with world.streams.lock:
             world.check_open()
-            create = getattr(_c.lib, self._name + "_create")
+            create = getattr(_c.lib, self._c_prefix + "_create")
             check(create(world.handle, ctypes.addressof(desc), ctypes.addressof(handle)))
             self.handle = handle
             world.operators.add(self)
@@ -87,7 +87,7 @@ class Operator(Handle):
         """Close it without waiting: the streams that used it are idle. Collective; for close() and the world."""
         handle, self.handle = self.handle, None
         self.world.operators.remove(self)
-        check(getattr(_c.lib, self._name + "_close")(handle))
+        check(getattr(_c.lib, self._c_prefix + "_close")(handle))
 
     def recovered(self) -> None:
         """After World.recover(), which calls it."""

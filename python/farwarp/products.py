@@ -8,7 +8,7 @@ from . import _c, dtypes
 from .arguments import flag
 from .array import Array
 from .call import Call
-from .descriptor import choice, given, new_desc
+from .descriptor import choice, new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import MisuseError
 from .operator import Operator
@@ -101,7 +101,7 @@ class Gemm(OneResult):
         The world is closed.
     """
 
-    _name = "gemm"
+    _c_prefix = "gemm"
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Gemm(OneResult):
         max_sms: int = 0,
     ) -> None:
         desc = new_desc(_c.GemmDesc)
-        self._open(world, given(desc, m=m, n=n, k=k, has_bias=flag("bias", bias), dtype=dtype, max_sms=max_sms))
+        self._open(world, set_fields(desc, m=m, n=n, k=k, has_bias=flag("bias", bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
         self._call = Call(world, "gemm_call", "x w bias", "out")
 
@@ -166,7 +166,7 @@ class ParallelGemm(Operator):
         The world is closed.
     """
 
-    _name = "product"
+    _c_prefix = "product"
     _kind = -1  # farwarp_product_kind; here of no product
 
     def __init__(
@@ -202,7 +202,7 @@ class ParallelGemm(Operator):
         desc = new_desc(_c.ProductDesc)
         self._open(
             world,
-            given(
+            set_fields(
                 desc,
                 kind=self._kind,
                 m=m,

@@ -13,13 +13,13 @@ from typing import Any, Union, overload
 from . import _c
 from .arguments import whole
 from .array import Array
-from .descriptor import given, new_desc
+from .descriptor import new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
 from .qwen3_desc import descriptor, end_tokens, generation, heap_bytes, launched_ranks
 from .qwen3_text import load_tokenizer, pieces
-from .streams import Request, Sequenced, Stream, Streaming
+from .streams import Request, Sequenced, Streaming, TokenStream
 from .targets import choose_target
 from .world import World
 
@@ -79,7 +79,7 @@ class Qwen3(Streaming, Operator):
         The ranks gave different parameters.
     """
 
-    _name = "qwen3"
+    _c_prefix = "qwen3"
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Qwen3(Streaming, Operator):
         self.prefill_tokens = prefill_tokens
         self.vocabulary: int = _c.lib.qwen3_vocabulary(self.handle)
         self._columns: int = _c.lib.qwen3_columns(self.handle)
-        self._no_streams(sequences, positions)
+        Streaming.__init__(self, sequences, positions)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
         self._tokenizer: Any = None
         self.end_tokens, self.asked_sampling = generation(self.handle)
@@ -217,10 +217,10 @@ class Qwen3(Streaming, Operator):
         return answers if several else answers[0]
 
     @overload
-    def stream(self, prompt: str, max_tokens: int = 64, **options: Any) -> Stream[str]: ...
+    def stream(self, prompt: str, max_tokens: int = 64, **options: Any) -> TokenStream[str]: ...
     @overload
-    def stream(self, prompt: Sequence[int], max_tokens: int = 64, **options: Any) -> Stream[int]: ...
-    def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> Stream[Any]:
+    def stream(self, prompt: Sequence[int], max_tokens: int = 64, **options: Any) -> TokenStream[int]: ...
+    def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> TokenStream[Any]:
         """What follows `prompt`, as it comes, a launch's tokens one after the other. Every rank calls it.
 
         Several streams can be asked in any order, generate() between. A stream has a sequence from this call until it
@@ -260,15 +260,17 @@ class Qwen3(Streaming, Operator):
         """
         request = self._request([prompt], max_tokens, **options)
         tokens = (token for _, token in self._tokens(request))
-        return Stream(pieces(self.tokenizer, tokens) if isinstance(prompt, str) else tokens, request, self)
+        return TokenStream(pieces(self.tokenizer, tokens) if isinstance(prompt, str) else tokens, request, self)
 
-    def stream_batch(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Stream[tuple[int, int]]:
+    def stream_batch(
+        self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any
+    ) -> TokenStream[tuple[int, int]]:
         """The same of several prompts, up to `sequences`: yields (number of the prompt, token id).
 
         Parameters and failures: stream().
         """
         request = self._request(prompts, max_tokens, **options)
-        return Stream(self._tokens(request), request, self)
+        return TokenStream(self._tokens(request), request, self)
 
     def _request(
         self,
@@ -304,7 +306,7 @@ class Qwen3(Streaming, Operator):
                 warnings.warn(
                     f"the model asks for draws: {asked}; without a temperature the best tokens are taken", stacklevel=3
                 )
-        sampling = given(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        sampling = set_fields(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
         request = Request(
             frozenset(ends), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world.streams.handle_of(stream)
         )

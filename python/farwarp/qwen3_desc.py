@@ -9,7 +9,7 @@ from typing import Any
 
 from . import _c
 from .arguments import shown, whole
-from .descriptor import choice, given, new_desc
+from .descriptor import choice, new_desc, set_fields
 from .errors import InvalidArgumentError, check
 from .targets import choose_target, target_number
 
@@ -21,7 +21,7 @@ _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 def descriptor(model: str, limits: dict[str, Any]) -> Any:
     """The farwarp_qwen3_desc of a model with limits of the class."""
     vectors = choice("vectors", limits.get("vectors", "faster"), _VECTORS)
-    desc = given(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
+    desc = set_fields(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
     try:
         desc.model = os.fsencode(model)
     except (TypeError, ValueError):

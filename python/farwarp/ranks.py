@@ -16,7 +16,7 @@ from .errors import AbortedError, MisuseError, PeerLostError, check
 from .targets import choose_target
 from .world import World
 
-Result = TypeVar("Result")
+Returned = TypeVar("Returned")
 
 _here = threading.local()  # depth: of how many run()s this thread is a rank
 _turns: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)  # of the ranks of each depth
@@ -38,14 +38,14 @@ def _turn(depth: int, deadline: float) -> Iterator[None]:
 
 
 def run(
-    function: Callable[..., Result],
+    function: Callable[..., Returned],
     ranks: int = 4,
     target: str = "emu_sm90",
     args: Sequence[Any] = (),
     *,
     deadline: float = 10.0,
     heap_bytes: int = 256 << 20,
-) -> list[Result]:
+) -> list[Returned]:
     """Call function(world, *args) on threads, each with a World of its own.
 
     An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
@@ -82,14 +82,14 @@ def run(
 
 
 def _run(
-    function: Callable[..., Result],
+    function: Callable[..., Returned],
     ranks: int,
     target: str,
     args: Sequence[Any],
     depth: int,
     deadline: float,
     heap_bytes: int,
-) -> list[Result]:
+) -> list[Returned]:
     threads = ctypes.c_void_p()
     check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
     target = choose_target(target)

@@ -31,7 +31,7 @@ class Request:
         self.lost: str | None = None  # why its sequences ended before their time
 
 
-class Stream(Iterator[T], Generic[T]):
+class TokenStream(Iterator[T], Generic[T]):
     """An iterator that has sequences of a model until it ends, is closed or is dropped."""
 
     def __init__(self, items: Iterator[T], request: Request, model: Streaming) -> None:
@@ -68,7 +68,7 @@ class Streaming:
         """Returns the choices of each column."""
         raise NotImplementedError
 
-    def _no_streams(self, sequences: int, positions: int) -> None:
+    def __init__(self, sequences: int, positions: int) -> None:
         self.sequences, self.positions = sequences, positions
         self._free = list(range(sequences))  # columns
         self._started: list[Request] = []  # with sequences

@@ -49,7 +49,7 @@ from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
 from .tensors import TensorSpec
-from .torch_results import Results, check_apart, copy_to, in_torch
+from .torch_results import OpResults, check_apart, copy_to, in_torch
 
 __all__ = ["register"]
 
@@ -182,7 +182,7 @@ def _attention(
     counts: Any,
     table: Any,
     **to: Any,
-) -> Results:
+) -> OpResults:
     return operator(
         q, k, v, sinks=sinks, query_starts=starts, key_starts=key_starts, key_counts=counts, block_table=table, **to
     )
@@ -199,17 +199,17 @@ def _decode(
     v_scale: Any,
     sinks: Any,
     **to: Any,
-) -> Results:
+) -> OpResults:
     return operator(q, k, v, table, lengths, k_scale=k_scale, v_scale=v_scale, sinks=sinks, **to)
 
 
-def _dispatch(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, count: Any, **to: Any) -> Results:
+def _dispatch(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, count: Any, **to: Any) -> OpResults:
     out = MoeReceived(**{"scales": None, **to}) if to else None
     received = operator.dispatch(x, indices, weights, count=count, out=out)
     return tuple(received) if operator.fp8_dispatch else tuple(received)[:4]
 
 
-def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any) -> Results:
+def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any) -> OpResults:
     if indices.shape[0] != operator.tokens:
         raise InvalidArgumentError(
             f"indices has {indices.shape[0]} rows; allowed: {operator.tokens}, those of the dispatch"
@@ -217,7 +217,7 @@ def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any)
     return operator.combine(y, **to)
 
 
-def _fused(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, table: Any, count: Any, **to: Any) -> Results:
+def _fused(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, table: Any, count: Any, **to: Any) -> OpResults:
     return operator.fused(x, indices, weights, expert_table=table, count=count, **to)
 
 
@@ -236,7 +236,7 @@ class _Op(NamedTuple):
     forms: tuple[str, ...]  # of operators that it takes
     inputs: str  # of its schema
     outputs: str  # names of the results
-    call: Callable[..., Results]  # (operator, inputs..., results by name if they are given)
+    call: Callable[..., OpResults]  # (operator, inputs..., results by name if they are given)
     results: Callable[..., tuple[TensorSpec, ...]] = _fixed  # (operator, inputs...) -> shape and type of each
 
 

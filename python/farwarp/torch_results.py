@@ -10,10 +10,10 @@ from .array import Array
 from .dtypes import torch_type
 from .errors import InvalidArgumentError
 
-Results = Any  # of a call: a tensor or several, torch's or farwarp's
+OpResults = Any  # of a call: a tensor or several, torch's or farwarp's
 
 
-def in_torch(results: Results) -> Results:
+def in_torch(results: OpResults) -> OpResults:
     """Results of a call as torch tensors: on the emulator they are Arrays."""
     if results.__class__ is Array:
         return results.torch()
@@ -22,7 +22,7 @@ def in_torch(results: Results) -> Results:
     return results
 
 
-def copy_to(outputs: dict[str, torch.Tensor], results: Results) -> None:
+def copy_to(outputs: dict[str, torch.Tensor], results: OpResults) -> None:
     """Of a call on the emulator, to the tensors that its caller has given."""
     for (name, output), array in zip(outputs.items(), results if results.__class__ is tuple else (results,)):
         dtype = torch_type(array.dtype)

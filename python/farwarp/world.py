@@ -12,7 +12,7 @@ from .arguments import milliseconds, whole
 from .array import Array, asarray
 from .context import Context
 from .creation import create
-from .descriptor import given, new_desc
+from .descriptor import new_desc, set_fields
 from .device_streams import Stream, StreamLike
 from .targets import choose_target, target_number
 
@@ -83,7 +83,7 @@ class World(Context):
     ) -> None:
         process.check_can_have_worlds()
         target = choose_target(target)
-        desc = given(
+        desc = set_fields(
             new_desc(_c.WorldDesc),
             target=target_number(target),
             device=whole("device", device, -1),
@@ -91,7 +91,7 @@ class World(Context):
             heap_bytes=heap_bytes,
         )
         process.begin()
-        self._begin(create(group, desc), target, device, deadline)
+        self._attach(create(group, desc), target, device, deadline)
 
     def empty(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
         """An Array with any contents.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy as np
 
-from ..arguments import Handle
+from ..arguments import NotCopyable
 from ..errors import InvalidArgumentError, MisuseError, UnavailableError
 from ..operator_cache import OperatorCache
 from ..world import World
@@ -36,7 +36,7 @@ def refuse(method: str, **options: Any) -> None:
             )
 
 
-class BufferBase(Handle):
+class BufferBase(NotCopyable):
     """A Buffer without its calls. For its parameters see Buffer."""
 
     num_sms: int

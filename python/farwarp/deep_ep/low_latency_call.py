@@ -12,7 +12,7 @@ from ..call import Call
 from ..errors import MisuseError, check
 from ..moe_operator import MoeOperator
 from ..world import World
-from .memory import FP8, DeviceMemory, HostMemory, Result
+from .memory import FP8, DeviceMemory, HostMemory, Written
 from .moe_desc import descriptor, heap_bytes_of
 
 SCALED = 128  # numbers of a row that have one scale
@@ -77,9 +77,9 @@ class LowLatencyOperator(MoeOperator):
         self.handle_bytes, self.ranges_at, self.tokens_at = layout
         self.pending: LowLatencyCall | None = None  # whose hook is still to come
         self.last: LowLatencyCall | None = None  # the last one that was dispatched
-        self.combine_buffer: Result | None = None  # what get_next_low_latency_combine_buffer() has given
-        self.offsets: Result | None = None  # which no program sees
-        self._makers: tuple[Callable[[], Result], Callable[[], Result], Callable[[], Result], Any] | None = (
+        self.combine_buffer: Written | None = None  # what get_next_low_latency_combine_buffer() has given
+        self.offsets: Written | None = None  # which no program sees
+        self._makers: tuple[Callable[[], Written], Callable[[], Written], Callable[[], Written], Any] | None = (
             None  # of new_results()
         )
         sent, received = (
@@ -94,7 +94,7 @@ class LowLatencyOperator(MoeOperator):
         self.combine_recv = Call(world, "moe_combine_recv", "", "out")
         self.batched = (self.local_experts, self.room, shape.hidden)
 
-    def new_results(self, memory: DeviceMemory | HostMemory) -> tuple[Result, Result, Result, Result | None]:
+    def new_results(self, memory: DeviceMemory | HostMemory) -> tuple[Written, Written, Written, Written | None]:
         """Of a dispatch: rows, counts, its handle's memory, scales."""
         if self._makers is None or memory.on_host:
             shape, local, room = self.shape, self.local_experts, self.room
@@ -122,7 +122,7 @@ class LowLatencyCall(Sequence[Any]):
     """
 
     def __init__(
-        self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int, stats: Result | None
+        self, operator: LowLatencyOperator, memory: DeviceMemory | HostMemory, tokens: int, stats: Written | None
     ) -> None:
         self.shape, self.memory, self.tokens, self.stats = operator.shape, memory, tokens, stats
         self.world = operator.world
@@ -130,7 +130,7 @@ class LowLatencyCall(Sequence[Any]):
         self._operator = operator  # that of its outstanding half, or of its dispatch
         self.recv_x, self.recv_count, self.kept, self.scales = operator.new_results(memory)
         self._inputs: tuple[Any, ...] = ()  # what the device still reads
-        self._out: Result | None = None
+        self._out: Written | None = None
 
     # ---- the handle
 
@@ -188,13 +188,13 @@ class LowLatencyCall(Sequence[Any]):
     # ---- combine, as often as wanted
 
     def combine(
-        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any
+        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Written, stream: Any
     ) -> None:
         operator.combine.enqueue(operator, (x, topk_idx, weights, self.kept.device, out.device), stream)
         self.memory.deliver((out,))
 
     def combine_send(
-        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Result, stream: Any
+        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Written, stream: Any
     ) -> None:
         keep = operator.combine_send.enqueue(operator, (x, topk_idx, weights, self.kept.device), stream)
         self._inputs, self._out, self.phase = (x, topk_idx, weights, *keep), out, Phase.SUMMING

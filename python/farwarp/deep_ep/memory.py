@@ -23,7 +23,7 @@ from ..world import World
 FP8 = "fp8"  # among names of types: e4m3, of the device's kind
 
 
-class Result(NamedTuple):
+class Written(NamedTuple):
     """A tensor that a call writes."""
 
     device: Any  # what the kernel writes
@@ -43,9 +43,9 @@ class DeviceMemory:
         self._device = self._torch.device("cuda", world.device)
         self._types = {FP8: getattr(self._torch, fp8_type(world))}
         self._types |= {name: getattr(self._torch, name) for name in dtypes.CODES if hasattr(self._torch, name)}
-        self._makers: dict[tuple[tuple[int, ...], str], Callable[[], Result]] = {}
+        self._makers: dict[tuple[tuple[int, ...], str], Callable[[], Written]] = {}
 
-    def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Result]:
+    def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Written]:
         """What makes tensors of that form. columns: the last two dimensions lie column by column."""
         torch, kind, index = self._torch, self._types[dtype], self._device.index
         strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
@@ -57,16 +57,16 @@ class DeviceMemory:
         current = torch._C._cuda_getDevice
         strides_of_all = tuple(strides)
 
-        def make() -> Result:
+        def make() -> Written:
             if fast is None or current() != index:
                 given = torch.empty_strided(shape, strides_of_all, dtype=kind, device=self._device)
             else:
                 given = fast(shape, strides_of_all, kind)
-            return Result(given, given)
+            return Written(given, given)
 
         return make
 
-    def new(self, shape: tuple[int, ...], dtype: str) -> Result:
+    def new(self, shape: tuple[int, ...], dtype: str) -> Written:
         make = self._makers.get((shape, dtype))
         if make is None:
             if len(self._makers) == _MOST_SHAPES:
@@ -74,23 +74,23 @@ class DeviceMemory:
             make = self._makers[shape, dtype] = self.maker(shape, dtype)
         return make()
 
-    def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
+    def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Any:
         """From byte `at` of a tensor of bytes on."""
         elements = self._types[dtype]
         return result.given[at : at + math.prod(shape) * elements.itemsize].view(elements).view(shape)
 
-    def changed(self, given: Any, dtype: str) -> Result:
+    def changed(self, given: Any, dtype: str) -> Written:
         """A tensor that the call reads and writes."""
-        return Result(given, given)
+        return Written(given, given)
 
-    def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Result:
+    def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Written:
         """A tensor of the program's; the library checks it."""
-        return Result(given, given)
+        return Written(given, given)
 
     def input(self, given: Any, dtype: str) -> Any:
         return given
 
-    def deliver(self, results: Sequence[Result | None]) -> None:
+    def deliver(self, results: Sequence[Written | None]) -> None:
         """After a call was enqueued that writes them."""
 
 
@@ -103,50 +103,50 @@ class HostMemory:
         self._world = world
         self._torch = sys.modules["torch"] if is_torch(like) else None
 
-    def new(self, shape: Sequence[int], dtype: str) -> Result:
+    def new(self, shape: Sequence[int], dtype: str) -> Written:
         array = Array(self._world, shape, "uint8" if dtype == FP8 else dtype)
         name = fp8_type(self._world) if dtype == FP8 else dtype
         if self._torch is not None:
-            return Result(array, self._torch.empty(tuple(shape), dtype=getattr(self._torch, name)))
-        return Result(array, np.empty(shape, _numpy_type(name)))
+            return Written(array, self._torch.empty(tuple(shape), dtype=getattr(self._torch, name)))
+        return Written(array, np.empty(shape, _numpy_type(name)))
 
-    def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Result]:
+    def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Written]:
         if not columns:
             return lambda: self.new(shape, dtype)
         experts, rows, groups = shape
         # An int32 holds four exponents, which kernels see as bytes.
         device = ((experts, groups, rows, 4), "uint8") if dtype == "int32" else ((experts, groups, rows), dtype)
 
-        def make() -> Result:
+        def make() -> Written:
             array = Array(self._world, *device)
             if self._torch is None:
-                return Result(array, np.empty((experts, groups, rows), dtype).transpose(0, 2, 1))
-            return Result(
+                return Written(array, np.empty((experts, groups, rows), dtype).transpose(0, 2, 1))
+            return Written(
                 array, self._torch.empty((experts, groups, rows), dtype=getattr(self._torch, dtype)).transpose(1, 2)
             )
 
         return make
 
-    def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Result:
+    def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Written:
         found = dtypes.name_of(given.dtype)
         if tuple(given.shape) != tuple(shape) or found != dtype:
             raise InvalidArgumentError(
                 f"{name} is {found} of shape {tuple(given.shape)}; allowed: {dtype} of shape {tuple(shape)}"
             )
-        return Result(Array(self._world, shape, dtype), given)
+        return Written(Array(self._world, shape, dtype), given)
 
-    def part(self, result: Result, at: int, shape: tuple[int, ...], dtype: str) -> Any:
+    def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Any:
         bits = result.device.numpy()[at : at + math.prod(shape) * np.dtype(dtype).itemsize]
         values = bits.view(dtype).reshape(shape)
         return values if self._torch is None else self._torch.from_numpy(values)
 
-    def changed(self, given: Any, dtype: str) -> Result:
-        return Result(self._world.asarray(given, dtype), given)
+    def changed(self, given: Any, dtype: str) -> Written:
+        return Written(self._world.asarray(given, dtype), given)
 
     def input(self, given: Any, dtype: str) -> Any:
         return self._world.asarray(given, dtype)
 
-    def deliver(self, results: Sequence[Result | None]) -> None:
+    def deliver(self, results: Sequence[Written | None]) -> None:
         self._world.synchronize()
         for result in results:
             if result is None:

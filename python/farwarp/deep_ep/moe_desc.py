@@ -6,14 +6,14 @@ import ctypes
 from typing import Any
 
 from .. import _c
-from ..descriptor import given, new_desc
+from ..descriptor import new_desc, set_fields
 from ..errors import check
 from ..targets import TARGETS
 
 
 def descriptor(shape: Any, **more: Any) -> ctypes.Structure:
     """Of a Shape of either mode, with the fields that only this mode has."""
-    return given(
+    return set_fields(
         new_desc(_c.MoeDesc),
         num_experts=shape.num_experts,
         experts_per_token=shape.top_k,

@@ -17,7 +17,7 @@ from ..errors import check
 from ..moe_operator import MODES, MoeOperator
 from ..tensors import is_torch
 from ..world import World
-from .memory import DeviceMemory, HostMemory, Result
+from .memory import DeviceMemory, HostMemory, Written
 from .moe_desc import descriptor, heap_bytes_of
 
 SHAPES = 2  # whose operators a buffer has room for at a time
@@ -127,9 +127,9 @@ class NormalCall(Sequence[Any]):
             memory.new((operator.world.size + 1,), "int32"),
         )
         self.kept = memory.new((operator.handle_bytes,), "uint8")
-        self.recv_x: Result | None = None
-        self.recv_topk_idx: Result | None = None
-        self.recv_topk_weights: Result | None = None
+        self.recv_x: Written | None = None
+        self.recv_topk_idx: Written | None = None
+        self.recv_topk_weights: Written | None = None
 
     def __len__(self) -> int:
         return 6
@@ -191,7 +191,7 @@ class NormalCall(Sequence[Any]):
         )
         return [result.device for result in self._results()]
 
-    def _results(self) -> tuple[Result, ...]:
+    def _results(self) -> tuple[Written, ...]:
         return self.recv_x, self.recv_topk_idx, self.recv_topk_weights  # type: ignore[return-value]
 
     def release(self) -> tuple[Any, Any, Any]:
@@ -203,7 +203,7 @@ class NormalCall(Sequence[Any]):
     # ---- combine
 
     def combine(
-        self, operator: NormalOperator, x: Any, out: Result, weights: tuple[Any, Result] | None, stream: Any
+        self, operator: NormalOperator, x: Any, out: Written, weights: tuple[Any, Written] | None, stream: Any
     ) -> None:
         """weights: of the rows, and the room for their sums."""
         if weights is not None:
