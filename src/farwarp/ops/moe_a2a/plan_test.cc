@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farwarp/ops/moe_a2a/args.h"
+#include "farwarp/ops/moe_a2a/tensors.h"
 
 namespace farwarp {
 namespace {
@@ -323,6 +324,22 @@ TEST(Plan, RowsMayHaveAnotherSizeThanSums) {
     change(wrong);
     EXPECT_NE(plan_moe_all_to_all(wrong, emulated(), 2).status().message().find("layout is kRows"), std::string::npos);
   }
+}
+
+/// Other layouts do not write them, so they may lie anywhere.
+TEST(Tensors, ReceivedIndicesAndWeightsAreOfRowsAlone) {
+  MoeAllToAllDesc desc = small();
+  alignas(16) static char memory[64];
+  moe::CallTensors tensors;
+  tensors.tokens = {.x = memory + 16, .tokens = 1};
+  tensors.received.topk_indices = memory;
+  tensors.received.topk_weights = reinterpret_cast<float*>(memory);
+  EXPECT_TRUE(moe::check_memory(*plan_moe_all_to_all(desc, emulated(), 8), 0, tensors).ok());
+  desc.layout = MoeLayout::kRows;
+  desc.dtype = DType::kBf16;
+  const auto rows = plan_moe_all_to_all(desc, emulated(), 8);
+  ASSERT_TRUE(rows.ok()) << rows.status().to_string();
+  EXPECT_FALSE(moe::check_memory(*rows, 0, tensors).ok());
 }
 
 }  // namespace

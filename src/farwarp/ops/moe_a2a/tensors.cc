@@ -31,8 +31,8 @@ Status check_memory(const MoeAllToAllPlan& plan, int rank, const CallTensors& te
                       {"MoeReceived.offsets", received.offsets, ((rows ? plan.ranks : local) + 1) * 4},
                       {"MoeReceived.origins", received.origins, there * 8},
                       {"MoeReceived.scales", received.scales, desc.fp8_dispatch ? there * groups * of_scale : 0},
-                      {"MoeReceived.topk_indices", received.topk_indices, there * k * index},
-                      {"MoeReceived.topk_weights", received.topk_weights, there * k * 4},
+                      {"MoeReceived.topk_indices", received.topk_indices, rows ? there * k * index : 0},
+                      {"MoeReceived.topk_weights", received.topk_weights, rows ? there * k * 4 : 0},
                       {"MoeReceived.count_sums", received.count_sums, local * 4},
                       {"MoeReceived.handle", received.handle, plan.handle_bytes},
                       {"out", tensors.out, sent * (tensors.row_weights != nullptr ? k * 4 : desc.hidden * number)}});
