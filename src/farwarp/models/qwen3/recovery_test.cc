@@ -38,7 +38,7 @@ class Qwen3Recovery : public WorldTestOf<TargetKind> {
   }
   static Result<Qwen3Decoder> create(World& world) {
     return Qwen3Decoder::create_random(world, *qwen3_config("nano"),
-                                       {.sequences = kSequences, .positions = 16, .max_sms = 4}, 1);
+                                       {.sequences = kSequences, .positions = 16, .max_sms = 2}, 1);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Recovery, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
