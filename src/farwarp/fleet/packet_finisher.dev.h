@@ -20,13 +20,8 @@ class PacketFinisher {
 
   /// [the warps that finish] A task without a matrix that begins the hidden vector.
   FARWARP_DEVICE void begin_hidden(const Task& task) {
-    for (int tile = task.first; tile < task.first + task.count; ++tile) {
-      const Four four{tile, tiles_.row() / 4 * 4, tiles_.column()};
-      const bool stores = tiles_.first();
-      store_hidden<columns, 4>(launch(), context_.call, context_.worker, task, four,
-                               stores ? Model::first_hidden(context_, four) : 0,
-                               stores ? norm_at(launch(), task, four) : 0, stores);
-    }
+    task_ = task;
+    for (int tile = task.first; tile < task.first + task.count; ++tile) tiles_.without_sums(tile, *this);
   }
   /// [the warps that finish] All tiles of a task. `token`: its number in this launch.
   FARWARP_DEVICE void run(BlockWaits& waits, const Task& task, int token) {
@@ -80,7 +75,11 @@ class PacketFinisher {
   FARWARP_DEVICE const Launch& launch() const { return context_.args.launch; }
 
   FARWARP_DEVICE void load_residual(const Four& four) {
-    old_ = load(residual_at<columns>(launch(), four));
+    if (task_.matrix.stages == 0) {
+      old_ = Model::first_hidden(context_, four);
+    } else {
+      old_ = load(residual_at<columns>(launch(), four));
+    }
     norm_ = norm_at(launch(), task_, four);
   }
   /// [warp] Sends a tile's sums to all ranks. Of the four threads of four rows, two have the first two rows, for half

@@ -153,6 +153,12 @@ class TileFinisher {
   FARWARP_DEVICE void prepare(const Task& task, int pass, int tile, Finisher& finisher) const {
     if (first() && pass + 1 == task.matrix.passes()) finisher.prepare(task.first + tile, row_, column_);
   }
+  /// [warp] A tile of a task that multiplies nothing: its sums are zeros.
+  template <class Finisher>
+  FARWARP_DEVICE void without_sums(int tile, Finisher& finisher) const {
+    if (first()) finisher.prepare(tile, row_, column_);
+    finisher.take(FourSums{first(), tile, row_ / 4 * 4, column_, {}, {}});
+  }
   /// [warp] The sums of a tile. In the last pass all threads call finisher.take(FourSums); else the sums wait for the
   /// next pass.
   template <class Finisher>
