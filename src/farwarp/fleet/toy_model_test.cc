@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "farwarp/base/half.h"
+#include "farwarp/base/sizes.h"
 #include "farwarp/fleet/runtime.h"
 #include "farwarp/substrate/emu/machine.h"
 #include "farwarp/world/host/collectives.h"
@@ -24,8 +25,6 @@ namespace {
 
 constexpr int kWorkers = 3, kTokens = 2;
 constexpr float kEpsilon = 1e-3f;
-
-std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 /// Numbers that a bf16 holds, of [-1, 1).
 std::vector<double> random_numbers(int count, std::uint64_t seed) {

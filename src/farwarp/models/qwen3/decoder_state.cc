@@ -9,8 +9,6 @@
 namespace farwarp {
 namespace {
 
-using qwen3::size;
-
 constexpr std::size_t kPrefillKernel = 2;  // of kernel_names(), the first
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "farwarp/base/sizes.h"
 #include "farwarp/fleet/runtime.h"
 #include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/prefill/prefill.h"
@@ -17,7 +18,6 @@ namespace farwarp {
 
 namespace qwen3 {
 inline constexpr double kLog2OfE = 1.4426950408889634;
-inline std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 }  // namespace qwen3
 
 struct Qwen3Decoder::State {

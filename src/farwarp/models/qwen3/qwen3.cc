@@ -23,8 +23,6 @@ namespace {
 
 using qwen3::kLeastTemperature;
 using qwen3::kMaxTemperature;
-using qwen3::size;
-
 constexpr int kMaxTokens = 1 << 16;
 constexpr std::chrono::minutes kPatience{10};  // for copies, packing, and ranks that load more slowly
 

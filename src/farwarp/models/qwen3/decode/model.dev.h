@@ -166,8 +166,7 @@ struct Model {
     }
   }
   static FARWARP_DEVICE void begin(const Context& context) {
-    constexpr int kWords = kMaxGroup * kMaxHeadDim * 2 / 8;
-    for (int i = thread_index(); i < kWords; i += num_threads())  // rows that are no query stay zeros
+    for (int i = thread_index(); i < kQueryBytes / 8; i += num_threads())  // rows that are no query stay zeros
       store(word_at<std::uint64_t>(context.memory, Layout::kQueries) + i, 0u);
     if (thread_index() < columns)
       context.set_sequence(thread_index(), std::bit_cast<SequenceState>(load(sequences(context) + thread_index())));
