@@ -40,7 +40,7 @@ TEST_F(CommandOutputs, JsonIsWrittenOverNothingThatIsRead) {
   }
   EXPECT_EQ(text_of(suite), text);
   EXPECT_EQ(text_of(machine), small);
-  setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
   std::filesystem::create_directory(folder_ / "farwarp");
   const Output kept = run("check lesson-01 --json " + (folder_ / "farwarp" / "ceilings-h200-x8.json").string());
   unsetenv("XDG_CACHE_HOME");

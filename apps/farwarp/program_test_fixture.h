@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string>
 
+#include "farwarp/base/temporary_folder_test.h"
+
 struct Output {
   int code = -1;
   std::string out;
@@ -25,11 +27,6 @@ inline std::string text_of(const std::filesystem::path& path) {
 
 class ProgramTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farwarp_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
 
   Output run(const std::string& arguments) const {
     const std::string command = std::string(FARWARP_PROGRAM) + " " + arguments + " >" + (folder_ / "out").string() +
@@ -38,5 +35,5 @@ class ProgramTest : public testing::Test {
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, text_of(folder_ / "out"), text_of(folder_ / "err")};
   }
 
-  std::filesystem::path folder_;
+  farwarp::TemporaryFolder folder_;
 };

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "farwarp/base/json.h"
+#include "farwarp/base/temporary_folder_test.h"
 
 namespace farwarp {
 namespace {
@@ -19,11 +20,6 @@ namespace fs = std::filesystem;
 
 class FileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "farwarp_file_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   /// Both readers say the same.
   static void refuses(const fs::path& path, const std::string& why) {
     for (const Status& status : {read_file(path, 100).status(), MappedFile::open(path).status()}) {
@@ -31,7 +27,7 @@ class FileTest : public testing::Test {
       EXPECT_EQ(status.message(), why) << path;
     }
   }
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(FileTest, IsReadWhole) {
@@ -52,7 +48,7 @@ TEST_F(FileTest, IsReadWhole) {
 }
 
 TEST_F(FileTest, WhatIsNoneIsNamedAndNotWaitedFor) {
-  refuses(folder_, "is a folder; allowed: a regular file");
+  refuses(folder_.path(), "is a folder; allowed: a regular file");
   ASSERT_EQ(mkfifo((folder_ / "pipe").c_str(), 0600), 0);
   refuses(folder_ / "pipe", "is a pipe; allowed: a regular file");
   refuses("/dev/zero", "is a device; allowed: a regular file");
@@ -67,7 +63,7 @@ TEST_F(FileTest, WhatIsNoneIsNamedAndNotWaitedFor) {
   ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
   refuses(folder_ / "socket", "is a socket; allowed: a regular file");
   close(socket);
-  EXPECT_EQ(check_regular(folder_).message(), "is a folder; allowed: a regular file");
+  EXPECT_EQ(check_regular(folder_.path()).message(), "is a folder; allowed: a regular file");
   EXPECT_TRUE(check_regular(folder_ / "none").ok());
 }
 

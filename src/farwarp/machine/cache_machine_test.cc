@@ -4,6 +4,8 @@
 
 #include <fstream>
 
+#include "farwarp/base/temporary_folder_test.h"
+
 namespace farwarp {
 namespace {
 
@@ -75,7 +77,8 @@ TEST(CacheMachine, ErrorsNameTheFieldItsValueAndWhatIsAllowed) {
 }
 
 TEST(CacheMachine, IsReadFromAFile) {
-  const std::string path = testing::TempDir() + "cache_machine_test.json";
+  const TemporaryFolder folder;
+  const std::string path = folder / "machine.json";
   std::ofstream(path) << R"({"like": "h200", "name": "mine"})";
   const auto machine = find_cache_machine(path);
   ASSERT_TRUE(machine.ok()) << machine.status().message();

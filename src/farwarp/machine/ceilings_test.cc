@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "farwarp/base/temporary_folder_test.h"
+
 namespace farwarp {
 namespace {
 
@@ -13,12 +15,7 @@ namespace fs = std::filesystem;
 
 class CeilingsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "farwarp_ceilings_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    setenv("XDG_CACHE_HOME", (folder_ / "not" / "there" / "yet").c_str(), 1);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { setenv("XDG_CACHE_HOME", (folder_ / "not" / "there" / "yet").c_str(), 1); }
 
   /// Every figure has a different value, one of them with more digits than a default print shows.
   static Ceilings sample() {
@@ -52,7 +49,7 @@ class CeilingsTest : public testing::Test {
     return text.replace(text.find(from), from.size(), to);
   }
 
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(CeilingsTest, KeepsEveryFigureExactly) {
@@ -117,7 +114,7 @@ TEST_F(CeilingsTest, ErrorsNameThePath) {
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
   EXPECT_NE(status.message().find(blocked.string()), std::string::npos) << status.message();
 
-  setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
+  setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1);
   const fs::path taken = *ceilings_file(sample().device, sample().ranks);
   fs::create_directories(taken / "a folder where the file should be");
   const Status renamed = save_ceilings(sample());

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farwarp/base/half.h"
+#include "farwarp/base/temporary_folder_test.h"
 #include "farwarp/models/qwen3/case/oracle.h"
 #include "farwarp/models/qwen3/qwen3.h"
 #include "farwarp/models/qwen3/weights/files.h"
@@ -103,12 +105,12 @@ inline std::string file_of(const Tensors& tensors) {
   return bytes + text + data;
 }
 
-/// A new folder with a model in `files` files.
+/// A new folder with a model in `files` files; the process removes it at its end.
 inline std::string folder_with(const Tensors& tensors, const json& config, int files = 1) {
-  static int number = 0;
-  const std::string folder = fmt::format("{}/qwen3_files_{}", testing::TempDir(), ++number);
-  std::filesystem::remove_all(folder);
-  std::filesystem::create_directories(folder);
+  static const TemporaryFolder all;
+  static std::atomic<int> number = 0;
+  const std::string folder = all / std::to_string(++number);
+  std::filesystem::create_directory(folder);
   write_file(folder + "/config.json", config.dump());
   if (files == 1) {
     write_file(folder + "/model.safetensors", file_of(tensors));

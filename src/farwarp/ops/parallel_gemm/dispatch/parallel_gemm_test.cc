@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "farwarp/base/temporary_folder_test.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/runner.h"
@@ -33,12 +34,7 @@ ParallelGemmDesc small() {
 
 class ParallelGemmTest : public WorldTestBase {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "farwarp_dispatch_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
+  void SetUp() override { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
 
   /// Writes a table for this machine with `path` and `tile_columns` for the small shape.
   static void keep(Path path, int tile_columns) {
@@ -63,7 +59,7 @@ class ParallelGemmTest : public WorldTestBase {
     return run_case(request, nullptr, [](int) {});
   }
 
-  std::filesystem::path folder_;
+  TemporaryFolder folder_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Targets, ParallelGemmTest, ::testing::ValuesIn(kAllTargets), name_of_target);

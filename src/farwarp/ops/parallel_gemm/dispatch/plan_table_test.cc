@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "farwarp/base/temporary_folder_test.h"
 #include "farwarp/machine/kept_file.h"
 
 namespace farwarp::parallel_gemm {
@@ -173,14 +174,9 @@ TEST(PlanTable, WhatTheBuildBringsCanBeRead) {
 
 class KeptPlans : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "farwarp_plans_XXXXXX").string();
-    folder_ = mkdtemp(pattern.data());
-    setenv("XDG_CACHE_HOME", folder_.c_str(), 1);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  void SetUp() override { setenv("XDG_CACHE_HOME", folder_.path().c_str(), 1); }
   static void keep(const std::string& text) { ASSERT_TRUE(replace_text(*plans_file("Some GPU", 2), text).ok()); }
-  fs::path folder_;
+  TemporaryFolder folder_;
 };
 
 TEST_F(KeptPlans, OverrulesWhatTheBuildBrings) {
