@@ -2,6 +2,7 @@
 #
 #   FARWARP_CUDA, FARWARP_HIP     AUTO (if the compiler is found), ON (an error if it is not found) or OFF
 #   FARWARP_LINE_INFO             ON: cubins name source lines, for compute-sanitizer and ncu, and are 3.8 times as large
+#   FARWARP_TRACE                 ON: kernels for GPUs have stamps (substrate/trace.h)
 #   farwarp_have_cuda, _hip       TRUE if the kernels are compiled for it
 #   farwarp_kernels(...)          compiles one kernel file for every target
 #
@@ -11,6 +12,7 @@
 set(FARWARP_CUDA AUTO CACHE STRING "Compile the kernels for sm_90a (nvcc 12 or newer): AUTO, ON or OFF")
 set(FARWARP_HIP AUTO CACHE STRING "Compile the kernels for gfx942 and gfx950 (clang++-22 and lld-22): AUTO, ON or OFF")
 set_property(CACHE FARWARP_CUDA FARWARP_HIP PROPERTY STRINGS AUTO ON OFF)
+option(FARWARP_TRACE "Kernels for GPUs can record what their warps do, for farwarp trace; it costs time" OFF)
 option(FARWARP_LINE_INFO "Compile line numbers and PTX text into the kernels for sm_90a" OFF)
 
 set(FARWARP_CODE_OBJECTS ${PROJECT_BINARY_DIR}/code_objects.txt)  # a line for each: name, architecture, file
@@ -75,6 +77,9 @@ endif()
 # Diagnostic 554 says that Global<const T> is never converted to itself, which is intended.
 set(FARWARP_CUDA_FLAGS -cubin -x cu -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr -DFARWARP_TARGET_CUDA
   -Werror all-warnings -diag-suppress 554)
+if(FARWARP_TRACE)
+  list(APPEND FARWARP_CUDA_FLAGS -DFARWARP_TRACE)
+endif()
 if(FARWARP_LINE_INFO)
   list(APPEND FARWARP_CUDA_FLAGS -lineinfo)
 endif()
@@ -84,6 +89,9 @@ set(FARWARP_HIP_FLAGS -x hip --cuda-device-only --no-gpu-bundle-output -nogpulib
   -std=c++20 -O3 -mcode-object-version=5 -fuse-cuid=none -ffp-contract=off
   -mllvm -amdgpu-early-inline-all=true -mllvm -amdgpu-function-calls=false
   -DFARWARP_TARGET_HIP -Wall -Wextra -Werror -Wno-undefined-inline)
+if(FARWARP_TRACE)
+  list(APPEND FARWARP_HIP_FLAGS -DFARWARP_TRACE)
+endif()
 
 # farwarp_kernels(name entry.dev.cc [TO target] [MATRIX_UNIT wgmma|mfma] [DEFINES define...] [HIP_OPTIONS option...]):
 # compiles one kernel file once per target (with MATRIX_UNIT: per target that has this matrix unit) and links the results into `target`. The default links them

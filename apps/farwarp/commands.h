@@ -36,6 +36,14 @@ struct CheckOptions {
 int check_command(const CheckOptions& options);
 int bench_command(const CheckOptions& options);
 int tune_command(const CheckOptions& options);
+
+struct TraceOptions {
+  CheckOptions selection;
+  std::string label;  ///< --case
+  std::string out;
+};
+int trace_command(const TraceOptions& options);
+
 /// Options of doctor.
 struct DoctorOptions {
   bool measure = false;

@@ -104,10 +104,11 @@ Status check_params(const Job& job) {
   return {};
 }
 
-// Times on the emulator say nothing about any machine: a command that times takes the emulator only if it is named.
+// Times on the emulator say nothing about any machine: a command that times takes the emulator only if it is named. A
+// trace shows there the order of things.
 Result<ChosenTarget> choose(const CheckOptions& options, int ranks, std::string_view timed) {
   auto target = choose_target(options.target, ranks);
-  if (!timed.empty() && target.ok() && options.target == "auto" && is_emulated(target->target)) {
+  if (!timed.empty() && timed != "trace" && target.ok() && options.target == "auto" && is_emulated(target->target)) {
     return unavailable(fmt::format("{} needs real devices: {}", timed, target->why));
   }
   return target;

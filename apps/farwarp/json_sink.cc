@@ -42,10 +42,10 @@ Status check_output(const char* option, const std::string& path, const std::vect
   return {};
 }
 
-Status JsonSink::open(const std::string& path, const std::vector<std::string>& read) {
+Status JsonSink::open(const std::string& path, const std::vector<std::string>& read, const char* option) {
   path_ = path;
   if (path.empty() || to_stdout()) return {};
-  if (Status status = check_output("--json", path, read); !status.ok()) return status;
+  if (Status status = check_output(option, path, read); !status.ok()) return status;
   std::error_code error;
   const auto type = std::filesystem::status(path, error).type();
   const bool file = type == std::filesystem::file_type::regular, fresh = type == std::filesystem::file_type::not_found;
@@ -53,10 +53,10 @@ Status JsonSink::open(const std::string& path, const std::vector<std::string>& r
   const std::string folder = std::filesystem::path(path).parent_path().string();
   const bool replaceable = (file || fresh) && access(folder.empty() ? "." : folder.c_str(), W_OK) == 0;
   if (!(device_ || replaceable) || (!fresh && access(path.c_str(), W_OK) != 0))
-    return invalid_argument(fmt::format("--json is '{}': cannot be written", path));
+    return invalid_argument(fmt::format("{} is '{}': cannot be written", option, path));
   if (!file) return {};
   path_ = std::filesystem::canonical(path, error).string();  // replaces the file that a link points to, not the link
-  return error ? invalid_argument(fmt::format("--json is '{}': {}", path, error.message())) : Status();
+  return error ? invalid_argument(fmt::format("{} is '{}': {}", option, path, error.message())) : Status();
 }
 
 void JsonSink::keep(const std::string& text) const {

@@ -19,8 +19,8 @@ Status check_output(const char* option, const std::string& path, const std::vect
 class JsonSink {
  public:
   /// Checks the path before anything runs, so that no results are lost to a wrong path. `read`: the files that the
-  /// command reads; it is none of them.
-  Status open(const std::string& path, const std::vector<std::string>& read);
+  /// command reads; it is none of them. `option` is how errors call the path.
+  Status open(const std::string& path, const std::vector<std::string>& read, const char* option = "--json");
   bool to_stdout() const { return path_ == "-"; }
   void keep(const std::string& text) const;
   Status write(const std::string& text) const;

@@ -56,6 +56,15 @@ CLI::App* add_check(CLI::App& app, CheckOptions& options) {
   return check;
 }
 
+CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
+  CLI::App* trace = app.add_subcommand("trace", "what the warps of one call do, as a file for Perfetto");
+  add_selection(trace, options.selection);
+  add_option(trace, "--case", options.label, "of a suite: tests[0], benchmarks[3], ...");
+  add_option(trace, "--calls", options.selection.calls, "emulator: calls, of which the last is recorded (2)");
+  add_option(trace, "-o,--out", options.out, "the file to write (JSON)");
+  return trace;
+}
+
 CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
   CLI::App* bench =
       app.add_subcommand("bench", "times of an operator, or of a suite's benchmark shapes, on real devices");
@@ -180,6 +189,8 @@ int run(int argc, char** argv) {
   bool kernels = false;
   list->add_flag("--kernels", kernels, "kernels per target instead");
   CheckOptions options, bench_options, tune_options;
+  TraceOptions trace_options;
+  CLI::App* trace = add_trace(app, trace_options);
   CLI::App* check = add_check(app, options);
   CLI::App* bench = add_bench(app, bench_options);
   CLI::App* tune = add_tune(app, tune_options);
@@ -208,6 +219,7 @@ int run(int argc, char** argv) {
   if (*list) return list_command(kernels);
   if (*check) return check_command(options);
   if (*bench) return bench_command(bench_options);
+  if (*trace) return trace_command(trace_options);
   if (*tune) return tune_command(tune_options);
   if (*cache) return cache_command(cache_options);
   if (*decode) return decode_command(decode_options);

@@ -10,6 +10,16 @@
 // The build defines exactly one FARWARP_TARGET_* for each compilation of a kernel file. Host code defines none.
 #pragma once
 
+// The stamps around a kernel's body (substrate/gpu_trace.h).
+#if defined(FARWARP_TRACE)
+#define FARWARP_TRACED(body)                       \
+  ::farwarp::FARWARP_TARGET::trace_block_begins(); \
+  body;                                            \
+  ::farwarp::FARWARP_TARGET::trace_block_ends()
+#else
+#define FARWARP_TRACED(body) body
+#endif
+
 #if defined(FARWARP_TARGET_CUDA)
 
 #define FARWARP_TARGET on_cuda
@@ -21,7 +31,7 @@
   static FARWARP_DEVICE void name##_body(const Args& args);                                              \
   extern "C" __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args) { \
     asm volatile("griddepcontrol.wait;" ::: "memory");                                                   \
-    name##_body(args);                                                                                   \
+    FARWARP_TRACED(name##_body(args));                                                                   \
   }                                                                                                      \
   static FARWARP_DEVICE void name##_body([[maybe_unused]] const Args& args)
 
@@ -31,8 +41,17 @@
 #define FARWARP_DEVICE __attribute__((device, always_inline)) inline
 // Inlined nevertheless: a call would give every kernel a stack in device memory.
 #define FARWARP_COLD FARWARP_DEVICE
+#if defined(FARWARP_TRACE)
+#define FARWARP_KERNEL(name, Args, max_threads)                                                                \
+  static FARWARP_DEVICE void name##_body(const Args& args);                                                    \
+  extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(const Args args) { \
+    FARWARP_TRACED(name##_body(args));                                                                         \
+  }                                                                                                            \
+  static FARWARP_DEVICE void name##_body([[maybe_unused]] const Args& args)
+#else
 #define FARWARP_KERNEL(name, Args, max_threads) \
   extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(const Args args)
+#endif
 
 #elif defined(FARWARP_TARGET_EMU_SM90) || defined(FARWARP_TARGET_EMU_GFX942)
 

@@ -174,9 +174,11 @@ FARWARP_DEVICE int compute_tokens(const typename Model::Context& context, Weight
         return token + 1;
       }
       call.epoch = tag_of(launch, first_tag, token, task.layer);
+      const TraceStart start = trace_start();
       dispatcher.begin_step(call);
       computing.run(task, token);
       dispatcher.end_step(call);
+      trace_warp(start, TraceWork::kTask, number);
       if (weights.waits().expired) call.live = false;
     }
     const bool stop = stops<Model>(context);
@@ -217,8 +219,10 @@ FARWARP_DEVICE void finish_tiles(const typename Model::Context& context, const T
         return;
       }
       call.epoch = tag_of(launch, first_tag, token, task.layer);
+      const TraceStart start = trace_start();
       if (task.matrix.stages > 0) {
         finisher.run(waits, task, token);
+        trace_warp(start, TraceWork::kStore, number);
       } else if (task.epilogue == Epilogue::kHidden) {
         finisher.begin_hidden(task);
       }
@@ -244,6 +248,7 @@ FARWARP_DEVICE void load_weights(const typename Model::Context& context, const T
       const Task task = std::bit_cast<Task>(next);
       next = tasks.load_at(tasks.after(number));  // while this task is loaded
       if (!ok) break;
+      const TraceStart start = trace_start();
       if (task.matrix.stages == 0) {
         ok = own.load(loader, task);
       } else if constexpr (streams(columns)) {
@@ -251,6 +256,7 @@ FARWARP_DEVICE void load_weights(const typename Model::Context& context, const T
       } else {
         ok = loader.load(task);
       }
+      trace_work(start, TraceWork::kLoad, number);
     }
     if (!ok || !goes_on<Model>(context, loader.waits(), token)) break;
   }

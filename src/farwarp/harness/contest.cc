@@ -28,6 +28,10 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
         return status;
     }
   }
+  use_for(0);
+  if (const Status status = timer_.trace([&] { return prepare_(contenders[0].ours); }, contenders[0].step);
+      !status.ok())
+    return status;
   std::vector<Measurement> measurements;
   for (std::size_t c = 0; c < contenders.size(); ++c) {
     auto slowest = timer_.slowest(samples[c]);

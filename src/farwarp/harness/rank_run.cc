@@ -7,6 +7,7 @@
 
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
+#include "farwarp/harness/tracing.h"
 
 namespace farwarp::harness {
 
@@ -79,7 +80,11 @@ Status RankRun::make_burst(int number, int calls, int longest_us, const Work& en
 Status RankRun::make_calls(int least, const std::function<Status(int)>& call_once) {
   const int calls = std::max(least, options_.calls);
   Status status;
-  for (int call = 0; call < calls && status.ok(); ++call) status = call_once(call);
+  for (int call = 0; call < calls && status.ok(); ++call) {
+    const auto work = [&] { return call_once(call); };
+    status =
+        call + 1 == calls ? traced(*world_, *stream_, work, [](const Work& recorded) { return recorded(); }) : work();
+  }
   return recover_from_fault(status, [&] { return call_once(calls); });
 }
 

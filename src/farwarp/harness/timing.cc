@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "farwarp/harness/flush_args.h"
+#include "farwarp/harness/tracing.h"
 
 namespace farwarp::harness {
 namespace {
@@ -119,6 +120,11 @@ Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool c
   }
   return Status{StatusCode::kDeadline,
                 fmt::format("the host needs more than {} ms to enqueue one sample", kLongestHoldNs / 1'000'000)};
+}
+
+Status DeviceTimer::trace(const Work& prepare, const Work& work) {
+  if (trace_collector() == nullptr) return {};
+  return traced(*world_, stream_, work, [&](const Work& recorded) { return sample(prepare, recorded, true).status(); });
 }
 
 Result<bool> DeviceTimer::all_in_time(bool mine) {

@@ -45,6 +45,9 @@ class DeviceTimer {
   /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
+  /// Collective. One more cold sample, if farwarp trace asks for it (tracing.h): `work` is recorded.
+  Status trace(const Work& prepare, const Work& work);
+
   /// Collective. For each sample, the time of the slowest rank.
   Result<std::vector<double>> slowest(const std::vector<double>& mine);
 

@@ -145,7 +145,7 @@ struct FlagChannel {
     return peer_address<Cell>(args.view, rank, args.flags) + round;
   }
   FARWARP_DEVICE void send(const Call& call, int rank, int round, std::uint32_t value) const {
-    store<Order::release>(cell(rank, round), tagged(call.epoch, value));
+    signal_cell<Order::release>(cell(rank, round), tagged(call.epoch, value));
   }
   FARWARP_DEVICE bool receive(Call& call, int from, int round, std::uint32_t& value) const {
     return wait_tagged(call, Global<Cell>(cell(args.view.rank, round).raw), call.epoch, value,

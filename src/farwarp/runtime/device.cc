@@ -88,6 +88,10 @@ Result<TensorMap> Device::encode_checked(const TensorMapDesc&) const {
   return unavailable(fmt::format("{} has no tensor copies", name_of(target())));
 }
 
+Status Device::start_trace(Stream) { return unavailable(fmt::format("{} records no traces", name_)); }
+Status Device::stop_trace(Stream) { return {}; }
+Result<DeviceTrace> Device::take_trace() { return DeviceTrace{}; }
+
 int Device::count(TargetKind target) {
   switch (target) {
     case TargetKind::kCuda: return count_cuda_devices();

@@ -13,6 +13,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
 #include "farwarp/base/tensor_map.h"
+#include "farwarp/runtime/device_trace.h"
 
 namespace farwarp {
 
@@ -132,6 +133,17 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status begin_capture(Stream stream) = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture(Stream stream) = 0;
   virtual Status launch(Graph& graph, Stream stream) = 0;
+
+  // -- traces
+  /// From now on what is launched on `stream` records itself (base/trace.h), until stop_trace(). Forgets what was
+  /// recorded before. On a GPU a copy of 32 bytes precedes each recorded launch; the first call allocates 1 GiB and
+  /// waits. kUnavailable if this build's kernels for the target have no stamps. Graphs must have been captured while
+  /// nothing records.
+  virtual Status start_trace(Stream stream);
+  /// May be called while the recorded launches are in flight.
+  virtual Status stop_trace(Stream stream);
+  /// After stop_trace(), when the stream is idle: what was recorded. Releases the memory.
+  virtual Result<DeviceTrace> take_trace();
 
   /// The map of a matrix for tensor_load() and tensor_store(). kInvalidArgument names the field, its value and what is
   /// allowed; kUnavailable where the target has no tensor copies.

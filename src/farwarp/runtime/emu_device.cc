@@ -221,6 +221,34 @@ class EmuDevice final : public Device {
     return {};
   }
 
+  Status start_trace(Stream stream) override {
+    (void)machine_.take_traces(target(), ordinal_);
+    if (Status known = check_stream(stream); !known.ok()) return known;
+    machine_.set_tracing(target(), ordinal_, true);
+    return {};
+  }
+
+  Status stop_trace(Stream stream) override {
+    machine_.set_tracing(target(), ordinal_, false);
+    return check_stream(stream);
+  }
+
+  Result<DeviceTrace> take_trace() override {
+    DeviceTrace trace;
+    for (const emu::LaunchTrace& launch : machine_.take_traces(target(), ordinal_)) {
+      if (launch.kernel == nullptr) continue;
+      TracedLaunch& traced = trace.launches.emplace_back();
+      traced.kernel = launch.kernel->name;
+      for (const auto& block : launch.blocks)
+        traced.blocks.push_back({block.multiprocessor, static_cast<double>(block.begin),
+                                 static_cast<double>(std::max(block.begin, block.end))});
+      for (const auto& entry : launch.entries)
+        traced.events.push_back({static_cast<double>(entry.record.begin), static_cast<double>(entry.record.length),
+                                 entry.block, entry.warp, entry.record});
+    }
+    return trace;
+  }
+
  private:
   // At least 2 s: on a busy machine the time that a rank takes to prepare its data must not affect the schedule.
   static std::chrono::nanoseconds patience_of(std::uint64_t timeout_ns) {

@@ -360,3 +360,4 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/emu/warp.h"
 #endif
 #include "farwarp/substrate/packets.h"
+#include "farwarp/substrate/trace.h"

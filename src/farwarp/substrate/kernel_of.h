@@ -13,7 +13,7 @@
   namespace farwarp::space {                                                                  \
   __global__ void __launch_bounds__(max_threads, 1) name(const __grid_constant__ Args args) { \
     asm volatile("griddepcontrol.wait;" ::: "memory");                                        \
-    ::space##_##name##_body(args);                                                            \
+    FARWARP_TRACED(::space##_##name##_body(args));                                            \
   }                                                                                           \
   }                                                                                           \
   static FARWARP_DEVICE void space##_##name##_body([[maybe_unused]] const Args& args)

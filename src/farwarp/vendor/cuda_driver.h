@@ -136,6 +136,7 @@ struct IpcHandle {
   X(module_load, cuModuleLoadData, (ModuleHandle * module, const void* image))                                        \
   X(module_unload, cuModuleUnload, (ModuleHandle module))                                                             \
   X(module_function, cuModuleGetFunction, (FunctionHandle * function, ModuleHandle module, const char* name))         \
+  X(module_global, cuModuleGetGlobal_v2, (void** address, std::size_t* bytes, ModuleHandle module, const char* name)) \
   X(function_load, cuFuncLoad, (FunctionHandle function))                                                             \
   X(function_attribute, cuFuncGetAttribute, (int* value, int attribute, FunctionHandle function))                     \
   X(function_set_attribute, cuFuncSetAttribute, (FunctionHandle function, int attribute, int value))                  \

@@ -74,6 +74,7 @@ struct IpcHandle {
   X(module_load, hipModuleLoadData, (ModuleHandle * module, const void* image))                                        \
   X(module_unload, hipModuleUnload, (ModuleHandle module))                                                             \
   X(module_function, hipModuleGetFunction, (FunctionHandle * function, ModuleHandle module, const char* name))         \
+  X(module_global, hipModuleGetGlobal, (void** address, std::size_t* bytes, ModuleHandle module, const char* name))    \
   X(blocks_per_multiprocessor, hipModuleOccupancyMaxActiveBlocksPerMultiprocessor,                                     \
     (int* blocks, FunctionHandle function, int threads, std::size_t shared_bytes))                                     \
   X(launch_kernel, hipModuleLaunchKernel,                                                                              \

@@ -61,8 +61,8 @@ struct TwoShot {
   /// [thread] Tells `to` that a chunk of this rank has been stored there. Within signal_after_warp().
   FARWARP_DEVICE void signal(int to, Kind kind, std::int64_t chunk) const {
     if (kind == kPartials && is_dropped(chunk)) return;
-    store<Order::relaxed>(peer_address<Signal>(args.view, to, signal_place(kind, args.view.rank, chunk)),
-                          tagged(call.epoch, 0));
+    signal_cell<Order::relaxed>(peer_address<Signal>(args.view, to, signal_place(kind, args.view.rank, chunk)),
+                                tagged(call.epoch, 0));
   }
   /// [warp] Waits until each peer for which `sends(peer)` is true has signalled the chunk. False: the call is over.
   template <class Sends>
@@ -98,6 +98,7 @@ struct TwoShot {
 
   /// [warp] Sends chunk `chunk` of this warp's peers' parts to their owners.
   FARWARP_DEVICE void send_partials(std::int64_t chunk) const {
+    const TraceStart start = trace_start();
 #pragma unroll 1
     for (int i = 1 + group; i < args.view.size; i += args.groups) {
       const int to = rank_after(i);
@@ -112,6 +113,7 @@ struct TwoShot {
         if (const int to = rank_after(i); has_chunk(to, chunk)) signal(to, kPartials, chunk);
       }
     });
+    trace_warp(start, TraceWork::kSend, chunk);
   }
 
   /// [thread] Adds up the lane's vectors of this rank's part, and sends the sums.
@@ -156,7 +158,9 @@ struct TwoShot {
     if (!has_chunk(args.view.rank, chunk)) return true;
     const auto all = [](int) { return true; };
     if (!await(kPartials, chunk, all, {.site = kSitePartials, .peer = -1})) return false;
+    const TraceStart start = trace_start();
     add_up(of_lane(args.view.rank, chunk));
+    trace_warp(start, TraceWork::kReduce, chunk);
     signal_after_warp([&] {
       for (int i = 1; i < args.view.size; ++i) signal(rank_after(i), kFinished, chunk);
     });

@@ -369,7 +369,9 @@ FARWARP_DEVICE void attention_mfma(const Args& args) {
   Attending<B> attending(args, block);
   BadInput bad;
   for (int number = block_index(); number < args.grid.works; number += num_blocks()) {
+    const TraceStart start = trace_start();
     attending.attend(uniform_work(work_of(args, number, kMfmaQueries, bad)));
+    trace_warp(start, TraceWork::kAttend, number);
     bad = {static_cast<Site>(uniform(static_cast<int>(bad.site))),
            static_cast<std::uint64_t>(uniform(static_cast<int>(bad.allowed))),
            static_cast<std::uint64_t>(std::int64_t{uniform(static_cast<int>(bad.found))})};

@@ -38,7 +38,9 @@ class Attending {
       const int number = uniform(load(block_.number()));
       if (number < 0) break;
       BadInput bad;
+      const TraceStart start = trace_start();
       attend(work_of(args_, number, kWgmmaQueries, bad));
+      trace_warp(start, TraceWork::kAttend, number);
     }
     if (warpgroup_ == 0) group_sync(kTurn, 256);  // the last arrival of warpgroup 1
   }

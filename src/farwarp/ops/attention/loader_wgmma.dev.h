@@ -30,6 +30,7 @@ class Loader {
 
   /// [thread] Copies what a work needs. The rings' positions go on from the work before.
   FARWARP_DEVICE void load(int number, const BlockWork& work) {
+    const TraceStart start = trace_start();
     const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
     const bool any = work.keys.end > work.keys.first;
     if (any)
@@ -43,6 +44,7 @@ class Loader {
       load_step(work, args_.v, block_.v_ring(), v_at_, step,
                 [&](int stage, int panel) { return block_.v(stage, panel); });
     }
+    trace_work(start, TraceWork::kLoad, number);
   }
 
   /// [thread] Tells the attending warpgroups that there are no more works.

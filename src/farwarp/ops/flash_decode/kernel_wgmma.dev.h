@@ -64,8 +64,10 @@ FARWARP_DEVICE void multiply_role(const Args& args, const Block& block, WorkCurs
   Work work;
   for (int number = block_index(); cursor.find(number, work); number += num_blocks(), ++queries.count) {
     Sums<Block> sums;
+    const TraceStart start = trace_start();
     wait_mbarrier(waits, args.view, block.queries_full(queries.place()), queries.parity());
     multiply_work(args, block, waits, multiplier, work, stages, handed, block.queries(queries.place()), sums);
+    trace_warp(start, TraceWork::kAttend, number);
     warp_sync();
     if (lane_index() == 0) mbarrier_arrive(block.queries_empty(queries.place()));
     if (multiplier != 0) continue;
@@ -93,9 +95,12 @@ FARWARP_DEVICE void merge_listed(const Args& args, const Block& block, BlockWait
   if (listed == 0) return;
   const Call call = block.await_call(args, waits);
 #pragma unroll 1
-  for (int number = 0; number < listed; ++number)
+  for (int number = 0; number < listed; ++number) {
+    const TraceStart start = trace_start();
     merge_item<typename Block::T, Block::kDim>(args, call, CountedItem::unpack(load(block.listed(number))),
                                                warp_index(), kThreads / 32);
+    trace_warp(start, TraceWork::kReduce, number);
+  }
 }
 
 template <class T, int dim, int rows, Source source, bool fp8>

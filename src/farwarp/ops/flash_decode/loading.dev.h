@@ -163,6 +163,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
     if (reports && work.item == 0 && work.number == 0)
       refuse(args, block, waits, work.refused, kSiteLength, args.max_pages * args.page_size, work.given);
     const int kv_head = kv_head_of(args, work.item);
+    const TraceStart start = trace_start();
     for (int i = 0, in_split = 0; i < work.stages; ++i, ++in_split) {
       if (in_split == work.chunk) in_split = 0;
       const int multiplier = in_split % kMultipliers;
@@ -175,6 +176,7 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, WorkCursor& 
       if (!wait_together(waits, args.view, block.empty(stage), turn.parity() ^ 1)) return;
       loader.load(args, block, waits, reports, kv_head, (work.first + i) * kStageKeys, pages, stage);
     }
+    trace_warp(start, TraceWork::kLoad, number - num_blocks());
   }
 }
 

@@ -29,8 +29,8 @@ FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring
   };
   const auto announce = [&](const Piece& piece) {
     fence<Order::release, Scope::system>();
-    store<Order::relaxed>(regions.return_flag(lowest_bit(piece.to), piece.row, args.view.rank, piece.segment),
-                          tagged(call.epoch, 0));
+    signal_cell<Order::relaxed>(regions.return_flag(lowest_bit(piece.to), piece.row, args.view.rank, piece.segment),
+                                tagged(call.epoch, 0));
   };
   struct Item {
     int token, source, segment;

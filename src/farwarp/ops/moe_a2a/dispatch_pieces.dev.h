@@ -96,7 +96,8 @@ FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, 
   const auto announce = [&](const Piece& piece) {
     fence<Order::release, Scope::system>();
     for_each_rank(args, piece.to, [&](int rank) {
-      store<Order::relaxed>(regions.row_flag(rank, args.view.rank, piece.row, piece.segment), tagged(call.epoch, 0));
+      signal_cell<Order::relaxed>(regions.row_flag(rank, args.view.rank, piece.row, piece.segment),
+                                  tagged(call.epoch, 0));
     });
   };
   const int first = sending_warp_number(args);

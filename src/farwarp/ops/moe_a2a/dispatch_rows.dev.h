@@ -17,7 +17,10 @@ FARWARP_DEVICE void receive_whole_rows(Wire& wire) {
   if (!check_capacity(wire.call, args, rows)) return;
   mark_unused(args, rows);
   const int received = for_each_announced_segment<Wire::kAlign>(args, [&](const ReceivedSegment& segment) {
-    return unpack_segment<true>(wire, segment, place_of(args, segment.source, segment.token));
+    const TraceStart start = trace_start();
+    const bool live = unpack_segment<true>(wire, segment, place_of(args, segment.source, segment.token));
+    trace_warp(start, TraceWork::kReceive, segment.token);
+    return live;
   });
   if (is_first_worker(args) && thread_index() == 0)
     store(wire.regions.kept_count(), static_cast<std::uint32_t>(received));

@@ -58,8 +58,12 @@ FARWARP_DEVICE void prefetch_segments(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_announced_segment<Wire::kAlign>(
-      wire.args, [&](const ReceivedSegment& segment) { return apply_experts<T>(wire, segment, expert); });
+  for_each_announced_segment<Wire::kAlign>(wire.args, [&](const ReceivedSegment& segment) {
+    const TraceStart start = trace_start();
+    const bool live = apply_experts<T>(wire, segment, expert);
+    trace_warp(start, TraceWork::kReceive, segment.token);
+    return live;
+  });
 }
 
 /// [block] Lays out and unpacks the rows that arrive.
@@ -72,8 +76,12 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   retag_idle_rows(wire);
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
-  const int rows = for_each_announced_segment<Wire::kAlign>(
-      args, [&](const ReceivedSegment& segment) { return unpack_segment<false>(wire, segment, 0); });
+  const int rows = for_each_announced_segment<Wire::kAlign>(args, [&](const ReceivedSegment& segment) {
+    const TraceStart start = trace_start();
+    const bool live = unpack_segment<false>(wire, segment, 0);
+    trace_warp(start, TraceWork::kReceive, segment.token);
+    return live;
+  });
   if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
 }
 

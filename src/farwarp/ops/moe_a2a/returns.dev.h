@@ -218,9 +218,15 @@ FARWARP_DEVICE void add_up(Call& call, const Regions& regions, std::uint32_t ran
 /// [warp] add_up() with eight loads of a lane in flight, for few ranks as for many.
 template <class T>
 FARWARP_DEVICE void add_up_returns(Call& call, const Regions& regions, std::uint32_t ranks, const Segment& segment) {
-  if (regions.ranks() <= 2) return add_up<T, 2, 4>(call, regions, ranks, segment);
-  if (regions.ranks() <= 4) return add_up<T, 4, 2>(call, regions, ranks, segment);
-  add_up<T, kMaxRanks, 1>(call, regions, ranks, segment);
+  const TraceStart start = trace_start();
+  if (regions.ranks() <= 2) {
+    add_up<T, 2, 4>(call, regions, ranks, segment);
+  } else if (regions.ranks() <= 4) {
+    add_up<T, 4, 2>(call, regions, ranks, segment);
+  } else {
+    add_up<T, kMaxRanks, 1>(call, regions, ranks, segment);
+  }
+  trace_warp(start, TraceWork::kReduce, segment.token);
 }
 
 /// [block] Waits for the sums of all tokens and adds them up, in the order in which the tokens were sent.

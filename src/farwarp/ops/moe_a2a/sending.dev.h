@@ -90,7 +90,9 @@ class RowsToSend {
     while (number_ < parcels_.count) {
       number_ += parcels_.stride;
       const Parcel<Wire> next = make_parcel<Wire>(wire.args, parcels_, number_);
+      const TraceStart start = trace_start();
       send_parcel(wire, parcel_);
+      trace_warp(start, TraceWork::kSend, parcel_.segment.token);
       parcel_ = next;
     }
   }

@@ -191,7 +191,7 @@ struct BulkWire {
     signal_after_warp([&] {
 #pragma unroll
       for (int i = 0; i < kMaxRanks; ++i) {
-        if (flagged >> i & 1) store<Order::relaxed>(flags[i], tagged(call.epoch, 0));
+        if (flagged >> i & 1) signal_cell<Order::relaxed>(flags[i], tagged(call.epoch, 0));
       }
     });
   }

@@ -267,6 +267,7 @@ void Engine::advance_copy(std::uint32_t id) {
 
 /// All threads of the block have exited: its shared memory may be given to another block.
 void Engine::check_block_end(Block& block) {
+  end_trace(block);
   for (const auto& copy : block.copies) {
     if (copy->barrier || !copy->captured) {
       fault(*block.launch, fmt::format("{}: exited with a bulk {} of {} bytes outstanding that still {} shared memory",

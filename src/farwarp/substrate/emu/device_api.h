@@ -9,6 +9,7 @@
 #include "farwarp/base/half.h"
 #include "farwarp/base/memory_model.h"
 #include "farwarp/base/tensor_map.h"
+#include "farwarp/base/trace.h"
 
 namespace farwarp::emu {
 
@@ -114,5 +115,10 @@ void wgmma_wait(int pending);
 std::uint64_t cycles();
 std::uint64_t nanoseconds();
 void park(const void* const* addresses, int used, std::uint64_t deadline);
+
+/// The step of the schedule, from 1; 0 if nothing records traces. Neither function counts as a step.
+std::uint64_t trace_time();
+/// Writes `record` of the running thread, begun at `begin`.
+void trace_end(std::uint64_t begin, TraceRecord record);
 
 }  // namespace farwarp::emu

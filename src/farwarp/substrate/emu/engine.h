@@ -3,7 +3,8 @@
 // Host threads call the engine through the Machine (machine.cc) and hold `mutex_`. Fibers call it through device_api.h,
 // on the engine's own thread, which holds `mutex_` while it runs. Parts: schedule.h picks the next thread.
 // memory_model.cc and knowledge.cc execute accesses. barriers.cc, mbarrier.cc, bulk_copy.cc and matrix.cc execute the
-// rest of the vocabulary. streams.cc starts and ends work. report.cc writes the messages of failures.
+// rest of the vocabulary. streams.cc starts and ends work. report.cc writes the messages of failures. tracing.cc keeps
+// what kernels record of themselves.
 #pragma once
 
 #include <atomic>
@@ -110,6 +111,10 @@ class Engine {
   void advance_copy(std::uint32_t id);
   void check_block_end(Block& block);
   void drop_copies(Launch& launch);
+
+  // tracing.cc
+  void begin_trace(Launch& launch) const;
+  void end_trace(const Block& block) const;
 
   // matrix.cc
   void advance_matrix(std::uint32_t id);

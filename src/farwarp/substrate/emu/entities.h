@@ -266,6 +266,7 @@ struct Launch {
   std::vector<Block> blocks;
   std::unique_ptr<Thread[]> threads;
   int thread_count = 0;
+  std::shared_ptr<LaunchTrace> trace;  ///< null: it records nothing
 };
 
 struct WorkItem {
@@ -299,6 +300,8 @@ struct Device {
   ClockRef known;                                           ///< what its finished launches knew of other devices
   std::vector<std::shared_ptr<LaunchInfo>> unsynchronised;  ///< finished launches that the host has not waited for
   std::vector<Launch*> running;
+  bool tracing = false;
+  std::vector<std::shared_ptr<LaunchTrace>> traces;
 
   bool sm90() const { return personality == TargetKind::kEmuSm90; }
 };

@@ -143,6 +143,20 @@ void Machine::record_loads(std::vector<LoadRecord>* records) {
   state_->engine.load_records = records;
 }
 
+void Machine::set_tracing(TargetKind personality, int ordinal, bool on) {
+  Engine::HostLock held(state_->engine);
+  state_->engine.find_device(personality, ordinal)->tracing = on;
+}
+
+std::vector<LaunchTrace> Machine::take_traces(TargetKind personality, int ordinal) {
+  Engine::HostLock held(state_->engine);
+  Device& device = *state_->engine.find_device(personality, ordinal);
+  std::vector<LaunchTrace> traces;
+  for (const auto& trace : device.traces) traces.push_back(std::move(*trace));
+  device.traces.clear();
+  return traces;
+}
+
 ScheduleReport Machine::report() {
   Engine::HostLock held(state_->engine);
   return state_->engine.report();

@@ -18,6 +18,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
 #include "farwarp/base/tensor_map.h"
+#include "farwarp/base/trace.h"
 #include "farwarp/substrate/emu/registry.h"
 
 namespace farwarp::emu {
@@ -68,6 +69,21 @@ struct LaunchShape {
 
 using StreamId = std::uint32_t;
 
+/// What a launch recorded of itself. Times are steps of the schedule, from 1.
+struct LaunchTrace {
+  const KernelRecord* kernel = nullptr;  ///< null: it has not started
+  struct BlockTime {
+    int multiprocessor;
+    std::uint64_t begin, end;  ///< `end` 0: it did not end
+  };
+  std::vector<BlockTime> blocks;
+  struct Entry {
+    int block, warp;
+    TraceRecord record;
+  };
+  std::vector<Entry> entries;
+};
+
 /// The emulator's map for tensor copies. Device::encode() calls it and has checked `desc`.
 TensorMap encode(const TensorMapDesc& desc);
 
@@ -117,6 +133,10 @@ class Machine {
   /// From now on appends a record of each bulk and tensor load to `records`, in the order in which kernels issue them;
   /// nullptr: no longer. Call it while no work is in flight.
   void record_loads(std::vector<LoadRecord>* records);
+  /// From now on a device's launches record themselves, if `on` is true when they are enqueued. Changes no schedule.
+  void set_tracing(TargetKind personality, int ordinal, bool on);
+  /// What they recorded, in the order in which they were enqueued. Call it while none of them is in flight.
+  std::vector<LaunchTrace> take_traces(TargetKind personality, int ordinal);
 
  private:
   Machine();

@@ -115,6 +115,7 @@ void Engine::enqueue(Device& device, StreamId stream, WorkItem item) {
     item.launch->enqueued = schedule.now();
     item.launch->quiet = quiet_;
     item.launch->host_known = host_known_;
+    if (device.tracing) device.traces.push_back(item.launch->trace = std::make_shared<LaunchTrace>());
   }
   device.streams[stream].items.push_back(std::move(item));
   streams_changed_ = true;
@@ -279,6 +280,7 @@ Status Engine::start_launch(Launch& launch) {
       thread->fiber = fibers_.create(&Engine::thread_main, thread);
     }
   }
+  begin_trace(launch);
   schedule.admit(launch);
   return {};
 }

@@ -89,9 +89,13 @@ FARWARP_DEVICE void multiply_tiles(const Tile& tile, const BlockWork& share, con
   for (int turn = share.turns.first; turn < share.grid.works(); turn += share.turns.stride) {
     const Work work = share.at(turn);
     float sums[Tile::kSums] = {};
+    const TraceStart multiplied = trace_start();
     for (int step = 0; step < work.steps.count; ++step) pipeline.step(feed, sums);
+    trace_warp(multiplied, TraceWork::kMultiply, work.tile);
+    const TraceStart stored = trace_start();
     const SplitPart part{work.tile, work.split, thread_index(), arrived_last};
     if (share.grid.splits == 1 || sum_splits<Tile::kThreads>(space, part, sync, sums, sums)) finish(work, sums);
+    trace_warp(stored, TraceWork::kStore, work.tile);
   }
 }
 

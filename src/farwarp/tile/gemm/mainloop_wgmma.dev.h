@@ -136,7 +136,10 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
     const Work work = work_at(grid, number);
     static_assert(Tile::kRowBlocks == 1);
     float all[1][Tile::kSums];
+    const TraceStart multiplied = trace_start();
     multiply_steps(tile, multiplier, work.steps.count, all, at, wait);
+    trace_warp(multiplied, TraceWork::kMultiply, work.tile);
+    const TraceStart stored = trace_start();
     const auto& sums = all[0];
     if constexpr (Tile::kColumns <= kMaxSplitColumns) {
       if (grid.splits > 1) {
@@ -145,6 +148,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
         const auto sync = [&] { group_sync(1 + multiplier, 128); };
         if (sum_splits<128>(space, part, sync, sums, total)) {
           finish(work, total);
+          trace_warp(stored, TraceWork::kStore, work.tile);
         } else {
           skip();
         }
@@ -152,6 +156,7 @@ FARWARP_DEVICE void multiply_role(const Tile& tile, int multiplier, const TileGr
       }
     }
     finish(work, sums);
+    trace_warp(stored, TraceWork::kStore, work.tile);
   }
 }
 
@@ -179,12 +184,14 @@ FARWARP_DEVICE void load_role(const Tile& tile, const TileGrid& grid, Turns turn
   }
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
+    const TraceStart start = trace_start();
     for (int i = loaded; i < work.steps.count; ++i) {
       if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // in the first round every stage is empty
       load(work, i, at.stage);
       last = at;
       at.advance();
     }
+    trace_work(start, TraceWork::kLoad, work.tile);
     loaded = 0;
   }
   wait(tile.ring.empty(last.stage), last.parity);

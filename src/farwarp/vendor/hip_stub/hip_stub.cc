@@ -174,6 +174,8 @@ FARWARP_EXPORT Error hipModuleLoadData(ModuleHandle* module, const void* image) 
 
 FARWARP_EXPORT Error hipModuleUnload(ModuleHandle) { return Error::kSuccess; }
 
+FARWARP_EXPORT Error hipModuleGetGlobal(void**, std::size_t*, ModuleHandle, const char*) { return Error::kNotFound; }
+
 FARWARP_EXPORT Error hipModuleGetFunction(FunctionHandle* function, ModuleHandle, const char* name) {
   Result<Kernel> kernel = device().kernel(name);
   if (!kernel.ok()) return error_of(kernel.status());

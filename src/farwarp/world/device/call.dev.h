@@ -198,6 +198,17 @@ constexpr std::uint64_t tagged(std::uint32_t tag, std::uint32_t value) {
   return static_cast<std::uint64_t>(tag) << 32 | value;
 }
 
+/// [thread] Stores `value` to a cell at a peer, which a wait there awaits. A trace has it as the begin of an arrow.
+template <Order order>
+FARWARP_DEVICE void signal_cell(Peer<SystemCell<std::uint64_t>> cell, std::uint64_t value) {
+  const TraceStart start = trace_start();
+  store<order>(cell, value);
+  if constexpr (kTraced)
+    trace_end(start, {.where = reinterpret_cast<std::uint64_t>(cell.raw),
+                      .tag = static_cast<std::uint32_t>(value >> 32),
+                      .work = TraceWork::kPut});
+}
+
 /// [block] Publishes everything the block has written so far, then writes `value_of(i)` to `cell_of(i)` for i in 0 ..
 /// count-1. Pairs with wait_tagged(). Every warp drains its stores; the barrier orders them before the threads that
 /// signal; the system-scope release of these makes them visible (contract.md, "signal after a block's writes").
@@ -205,7 +216,7 @@ template <class CellOf, class ValueOf>
 FARWARP_DEVICE void signal_after_block(int count, const CellOf& cell_of, const ValueOf& value_of) {
   drain_stores();
   block_sync();
-  for (int i = thread_index(); i < count; i += num_threads()) store<Order::release>(cell_of(i), value_of(i));
+  for (int i = thread_index(); i < count; i += num_threads()) signal_cell<Order::release>(cell_of(i), value_of(i));
 }
 
 /// [warp] Publishes everything the warp has written so far, then calls `store_flags` on its first lane, which makes

@@ -18,6 +18,17 @@ struct Wait {
 
 inline constexpr std::uint32_t kCopyWaitDepth = 4;  ///< greater than the depth of any wait on a peer
 
+/// [thread] The end of a wait for `address`, in a trace.
+FARWARP_DEVICE void trace_wait(TraceStart start, const Call& call, const void* address, std::uint32_t tag, Wait wait) {
+  if constexpr (kTraced)
+    trace_end(start, {.where = reinterpret_cast<std::uint64_t>(address),
+                      .tag = tag,
+                      .site = static_cast<std::uint16_t>(wait.site),
+                      .slot = static_cast<std::uint8_t>(call.slot),
+                      .work = TraceWork::kWait,
+                      .peer = static_cast<std::int8_t>(wait.peer)});
+}
+
 /// How a wait that expires is recorded: by a called function, or by inlined code. Inlined is for kernels whose warps
 /// change their register counts: see give_up_inlined().
 enum class Failure { called, inlined };
@@ -44,6 +55,7 @@ FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, s
 template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag,
                                 std::uint32_t& value, Wait wait) {
+  const TraceStart start = trace_start();
   const void* const addresses[] = {cell.raw, abort_cell(call).raw};
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -51,11 +63,13 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
     if (static_cast<std::uint32_t>(seen >> 32) == tag) {
       acquire(cell);
       value = static_cast<std::uint32_t>(seen);
+      trace_wait(start, call, cell.raw, tag, wait);
       return true;
     }
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
       may_wait_on<failure>(call, wait, tag, seen >> 32);
   }
+  trace_wait(start, call, cell.raw, tag, wait);
   return false;
 }
 
@@ -63,17 +77,20 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 /// threads that counted have released.
 template <Scope scope>
 FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
+  const TraceStart start = trace_start();
   const void* const addresses[] = {counter.raw, abort_cell(call).raw};
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   for (std::uint32_t tries = 0; call.live; ++tries) {
     const std::uint32_t seen = load<Order::relaxed, scope>(counter);
     if (static_cast<std::int32_t>(seen - target) >= 0) {
       fence<Order::acquire, scope>();
+      trace_wait(start, call, counter.raw, target, wait);
       return true;
     }
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
       may_wait_on(call, wait, target, seen);
   }
+  trace_wait(start, call, counter.raw, target, wait);
   return false;
 }
 
@@ -84,6 +101,7 @@ FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::u
 template <int packets_per_peer, Failure failure = Failure::called, int count>
 FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
                                  std::uint64_t (&data)[count], Wait wait) {
+  const TraceStart start = trace_start();
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -108,7 +126,10 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
         addresses[watched++] = &from[i].raw->hi;
       }
     }
-    if (missing == 0) return true;
+    if (missing == 0) {
+      if (trace_chosen()) trace_wait(start, call, from[0].raw, call.epoch, wait);
+      return true;
+    }
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = -1 - wait.peer + lowest_bit(missing) / packets_per_peer;
@@ -123,6 +144,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
 /// has arrived is not loaded again, so a late packet delays no other.
 template <int together, class From, class Take>
 FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const From& from, const Take& take, Wait wait) {
+  const TraceStart start = trace_start();
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint64_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -149,7 +171,10 @@ FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const Fro
         }
       }
     }
-    if (missing == 0) return true;
+    if (missing == 0) {
+      if (trace_chosen()) trace_wait(start, call, from(0).raw, call.epoch, wait);
+      return true;
+    }
     if (park(addresses, 3, deadline, tries)) [[unlikely]]
       may_wait_on(call, wait, call.epoch, seen);
   }
@@ -169,6 +194,7 @@ FARWARP_DEVICE void acquire_polled(Global<std::uint64_t>) {}
 /// cells' writers released. Returns less than `needed`, on all lanes, if the call is over.
 template <Failure failure = Failure::called, class Cell>
 FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int needed, std::uint32_t tag, Wait wait) {
+  const TraceStart start = trace_start();
   const int lane = lane_index();
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   bool arrived = lane >= lanes;
@@ -183,6 +209,7 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
     call.live = ballot(!call.live) == 0;
     if (leading >= needed || !call.live) {
       if (lane < leading) acquire_polled(cell);
+      if (lane < needed) trace_wait(start, call, cell.raw, tag, wait);
       return leading;
     }
     if (arrived || lane >= needed) continue;
@@ -197,6 +224,7 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
 /// missing peer is recorded as a wait on that peer, and the copies of an aborted call have time to arrive in shared
 /// memory.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
+  const TraceStart start = trace_start();
   const void* const addresses[] = {barrier.raw};
   std::uint64_t until = call.deadline_ns + kCopyWaitDepth * call.grace_ns;
   bool looked = false;
@@ -216,6 +244,7 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
     }
     return false;
   }
+  if (kTraced && trace_waited(start) && trace_chosen()) trace_wait(start, call, barrier.raw, parity, {site, -1});
   return true;
 }
 
@@ -244,12 +273,15 @@ FARWARP_COLD BlockWaits look_at_clock(BlockWaits waits, const WorldView& view) {
 /// because the phase may depend on one.
 FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
+  const TraceStart start = trace_start();
   const void* const addresses[] = {barrier.raw};
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (!park(addresses, 1, waits.until, tries)) continue;
     waits = look_at_clock(waits, view);
     if (waits.expired) return false;
   }
+  if (kTraced && trace_waited(start) && trace_chosen())
+    trace_end(start, {.where = reinterpret_cast<std::uint64_t>(barrier.raw), .tag = parity, .work = TraceWork::kWait});
   return true;
 }
 
@@ -278,7 +310,7 @@ using ReadyCell = SystemCell<std::uint64_t>;
 FARWARP_DEVICE void announce_ready(const Call& call, std::int64_t cells) {
   const int peer = lane_index();
   if (peer >= call.view.size || peer == call.view.rank) return;
-  store<Order::release>(peer_address<ReadyCell>(call.view, peer, cells) + call.view.rank, tagged(call.epoch, 0));
+  signal_cell<Order::release>(peer_address<ReadyCell>(call.view, peer, cells) + call.view.rank, tagged(call.epoch, 0));
 }
 
 /// [thread] Waits until `peer` has announced this call. Only if the peer cannot finish the call without what this rank

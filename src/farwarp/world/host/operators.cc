@@ -38,6 +38,11 @@ HostLedger::Names World::State::names(std::uint32_t slot, std::uint32_t site) co
   return {open.name, fmt::format("site {}", site)};
 }
 
+std::string World::wait_name(int slot, int site) const {
+  const auto [name, wait] = state_->names(static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(site));
+  return fmt::format("{}: {}", name, wait);
+}
+
 Result<int> World::open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration,
                                  const Status& mine) {
   if (Status usable = check_usable(); !usable.ok()) return usable;

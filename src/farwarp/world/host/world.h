@@ -98,6 +98,8 @@ class World {
 
   /// The first asynchronous failure since creation or recover(). Sticky. Costs host loads, no synchronisation.
   Status status() const;
+  /// What the ledger calls wait site `site` of the operator in slot `slot`: "moe-a2a: rows".
+  std::string wait_name(int slot, int site) const;
   /// All records of the ledger.
   std::vector<WaitRecord> ledger() const;
   /// Collective: drains `streams`, agrees on an epoch later than all before, clears abort and ledger, and fills again

@@ -78,6 +78,8 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, harness::Ben
       if (status.ok() && i >= 0) samples[j].push_back(*sample / (j == prefill ? prefilled : config_.tokens));
     }
   }
+  if (status.ok()) status = restart();
+  if (status.ok()) status = timer->trace([] { return Status(); }, contenders[0].step);
   for (std::size_t j = 0; j < contenders.size() && status.ok(); ++j) {
     const auto slowest = timer->slowest(samples[j]);
     if (!slowest.ok()) return slowest.status();

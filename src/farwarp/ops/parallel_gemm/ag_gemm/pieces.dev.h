@@ -186,8 +186,8 @@ FARWARP_DEVICE void signal_arrival(const Args& args, std::uint32_t epoch, PieceI
   const int number = (args.view.rank * args.pieces.row_count + piece.row) * args.pieces.depth_count + piece.depth;
   signal_after_warp([&] {
     for_each_target(args, [&](int rank) {
-      store<Order::relaxed>(peer_address<ArrivalCell>(args.view, rank, args.arrived_of(epoch)) + number,
-                            tagged(epoch, 0));
+      signal_cell<Order::relaxed>(peer_address<ArrivalCell>(args.view, rank, args.arrived_of(epoch)) + number,
+                                  tagged(epoch, 0));
     });
   });
 }
@@ -236,6 +236,7 @@ FARWARP_DEVICE bool is_dropped(const Args& args, PieceIndex piece) {
 FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, PiecesToSend& to_send) {
   while (!to_send.is_done()) {
     const PieceIndex piece = to_send.piece();
+    const TraceStart start = trace_start();
     const bool dropped = !call.live || is_dropped(args, piece);
     if (dropped) {
       box.drop(call);
@@ -246,6 +247,7 @@ FARWARP_DEVICE void send_role(Call& call, const Args& args, BoxPut& box, PiecesT
     if (ballot(!call.live) != 0) return;
     if (!to_send.is_done()) box.start(args, to_send.piece());
     if (!dropped) signal_arrival(args, call.epoch, piece);
+    trace_warp(start, TraceWork::kSend, piece.row);
   }
 }
 

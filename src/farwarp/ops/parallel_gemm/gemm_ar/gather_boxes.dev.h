@@ -37,8 +37,8 @@ FARWARP_DEVICE void reduce_and_send(const Args& args, Next&& next, std::uint32_t
     fence<Order::release, Scope::system>();
     for (int i = 1; i < view.size; ++i) {
       const int peer = (view.rank + i) % view.size;
-      store<Order::relaxed>(peer_address<SignalCell>(view, peer, args.signals) + (view.rank * chunks_of(args) + chunk),
-                            tagged(epoch, 0));
+      signal_cell<Order::relaxed>(
+          peer_address<SignalCell>(view, peer, args.signals) + (view.rank * chunks_of(args) + chunk), tagged(epoch, 0));
     }
   };
   gemm_reduce::reduce_chunks<T, columns, vectors>(args.reduce, next, await, put, signal);

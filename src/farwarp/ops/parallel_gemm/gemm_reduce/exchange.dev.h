@@ -162,7 +162,9 @@ FARWARP_DEVICE void reduce_chunks(const Args& args, Next&& next, const Await& aw
     const BandRange bands = bands_of_chunk(args, row, column);
     if (bands != awaited && !await(bands)) return;
     awaited = bands;
+    const TraceStart start = trace_start();
     reduce_chunk_for_ranks<T, columns, vectors>(args, row, column * columns, put);
+    trace_warp(start, TraceWork::kReduce, chunk);
     done(static_cast<int>(chunk));
   }
 }

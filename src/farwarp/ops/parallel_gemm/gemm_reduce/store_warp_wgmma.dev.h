@@ -57,7 +57,7 @@ class Sender {
     if (owners_.first > owners_.last || !call_.live) return;
     fence<Order::release, Scope::system>();
     for (int owner = owners_.first; owner <= owners_.last; ++owner)
-      store<Order::relaxed>(flag_at(args_, owner, row_, column_), tagged(call_.epoch, 0));
+      signal_cell<Order::relaxed>(flag_at(args_, owner, row_, column_), tagged(call_.epoch, 0));
   }
 
  private:
@@ -165,9 +165,11 @@ FARWARP_DEVICE void store_role(Call& call, const Args& args, const Block& block,
     const int first_row = args.order.at(work.at.row) * Tile::kRows + 64 * multiplier;
     const int across = work.at.column * Tile::kColumns;
     const int row = swap_ab ? across : first_row, column = swap_ab ? first_row : across;
+    const TraceStart start = trace_start();
     sender.open(row, column, static_cast<std::uint32_t>(work.tile) + 1 == args.drop_put);
     if (!send_boxes<Tile::kColumns, swap_ab>(sender, boxes, row, column)) break;
     sender.signal();
+    trace_warp(start, TraceWork::kSend, work.tile);
   }
   if (lane_index() == 0) bulk_wait_all();  // also after a wait that expired
 }

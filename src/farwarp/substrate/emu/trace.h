@@ -1,0 +1,16 @@
+#pragma once
+
+#include "farwarp/substrate/trace.h"
+
+namespace farwarp::FARWARP_TARGET {
+
+FARWARP_DEVICE TraceStart trace_start() { return {emu::trace_time()}; }
+
+FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
+  if (start.time != 0) emu::trace_end(start.time, record);
+}
+
+FARWARP_DEVICE bool trace_chosen() { return lane_index() == 0; }
+FARWARP_DEVICE bool trace_waited(TraceStart start) { return start.time != 0 && emu::trace_time() - start.time > 2; }
+
+}  // namespace farwarp::FARWARP_TARGET

@@ -1,0 +1,77 @@
+// Traces on GPUs, in builds with FARWARP_TRACE. A warp writes its records one after the other; a counter in shared
+// memory says how many. The host sets `farwarp_trace` before each launch (runtime/gpu_device.h).
+#pragma once
+
+#include "farwarp/substrate/trace.h"
+
+#if defined(FARWARP_TARGET_CUDA)
+extern "C" __constant__ farwarp::TraceBuffer farwarp_trace;
+__constant__ farwarp::TraceBuffer farwarp_trace;
+#define FARWARP_SHARED_COUNTERS __shared__
+#else
+extern "C" __attribute__((constant, visibility("default"), externally_initialized)) farwarp::TraceBuffer farwarp_trace;
+__attribute__((constant, visibility("default"), externally_initialized)) farwarp::TraceBuffer farwarp_trace;
+#define FARWARP_SHARED_COUNTERS static __attribute__((shared))
+#endif
+
+namespace farwarp::FARWARP_TARGET {
+
+/// [thread] The number of records of the thread's warp so far.
+FARWARP_DEVICE std::uint32_t* trace_counter() {
+  FARWARP_SHARED_COUNTERS std::uint32_t counters[1024 / Target::kWarpSize];
+  return counters + warp_index();
+}
+
+/// [thread] Called by all threads at their first instruction.
+FARWARP_DEVICE void trace_block_begins() {
+  if (lane_index() == 0) *trace_counter() = 0;
+  warp_sync();
+  if (thread_index() != 0 || farwarp_trace.blocks == nullptr) return;
+  TraceBlock& block = farwarp_trace.blocks[block_index()];
+  block.multiprocessor = static_cast<std::uint64_t>(multiprocessor());
+  block.begin_ns = nanoseconds();
+  block.begin_cycles = cycles();
+}
+
+/// [thread] Called by all threads at their last instruction.
+FARWARP_DEVICE void trace_block_ends() {
+  if (thread_index() != 0 || farwarp_trace.blocks == nullptr) return;
+  TraceBlock& block = farwarp_trace.blocks[block_index()];
+  block.end_ns = nanoseconds();
+  block.end_cycles = cycles();
+}
+
+FARWARP_DEVICE TraceStart trace_start() { return {cycles()}; }
+
+FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
+  if (farwarp_trace.records == nullptr) return;
+  record.begin = start.time;
+  record.length = static_cast<std::uint32_t>(cycles() - start.time);
+  record.lane = static_cast<std::uint8_t>(lane_index());
+  const std::uint32_t number = fetch_add(Shared<std::uint32_t>(trace_counter()), 1u);
+  const int warp = block_index() * ((num_threads() + Target::kWarpSize - 1) / Target::kWarpSize) + warp_index();
+  if (number >= farwarp_trace.per_warp) {
+    farwarp_trace.dropped[warp] = number - farwarp_trace.per_warp + 1;
+    return;
+  }
+  Vec16 halves[2];
+  __builtin_memcpy(halves, &record, sizeof(record));
+  const Global<Vec16> to(
+      reinterpret_cast<Vec16*>(farwarp_trace.records + std::int64_t{warp} * farwarp_trace.per_warp + number));
+  store<Cache::streaming>(to, halves[0]);
+  store<Cache::streaming>(to + 1, halves[1]);
+}
+
+FARWARP_DEVICE bool trace_chosen() {
+#if defined(FARWARP_TARGET_CUDA)
+  return lane_index() == __ffs(static_cast<int>(__activemask())) - 1;
+#else
+  return lane_index() == static_cast<int>(__builtin_ctzll(__builtin_amdgcn_read_exec()));
+#endif
+}
+
+FARWARP_DEVICE bool trace_waited(TraceStart start) { return cycles() - start.time > 128; }
+
+}  // namespace farwarp::FARWARP_TARGET
+
+#undef FARWARP_SHARED_COUNTERS
