@@ -34,7 +34,7 @@ from .errors import (
 )
 from .flash_decode import FlashDecode
 from .moe import MoeAllToAll, MoeReceived
-from .moe_rows import MoeRows
+from .moe_rows import MoeRows, MoeRowsAllToAll
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
 from .qwen3 import Qwen3
@@ -63,6 +63,7 @@ __all__ = [
     "MoeAllToAll",
     "MoeReceived",
     "MoeRows",
+    "MoeRowsAllToAll",
     "Operator",
     "OutOfMemoryError",
     "ParallelGemm",

@@ -1,48 +1,55 @@
-"""The MoE all-to-all."""
+"""The MoE all-to-all, by experts."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from . import _c, dtypes
-from .arguments import flag, shape_of, whole
+from .arguments import flag, shape_of, shown, whole
 from .call import Call
-from .descriptor import choice, new_desc, set_fields
+from .descriptor import choice
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
-from .moe_operator import MODES
-from .moe_rows import MoeRowsCalls
+from .moe_combine import MoeCombine
+from .moe_operator import Mode
 from .tensors import Result, Tensor, TensorSpec
 from .world import World
 
+Layout = Literal["expert_major", "masked"]
+Scales = Literal["rows", "columns", "ue8m0"]
+
+_LAYOUTS = ("expert_major", "masked")
+_SCALES = ("rows", "columns", "ue8m0")
 _SCALED = 128  # numbers of a row that have one scale
 _RANK_SCALE, _TABLE = ctypes.c_int32(0), ctypes.c_int32(1)  # farwarp_moe_expert
 
 
-def _check_powers(hidden: int, fp8_dispatch: Any, scale_columns: Any, powers_of_two: Any, scale_exponents: Any) -> None:
-    """Raise InvalidArgumentError unless scales can be of that form."""
-    if flag("powers_of_two", powers_of_two) and not flag("fp8_dispatch", fp8_dispatch):
-        raise InvalidArgumentError(f"powers_of_two is {powers_of_two}; allowed: False, or with fp8_dispatch")
-    if not flag("scale_exponents", scale_exponents):
+def _check_scales(scales: object, layout: str, round_scales: int, hidden: int, dtype: str) -> None:
+    """Raise InvalidArgumentError unless rows can have such scales."""
+    if scales is None:
+        if round_scales:
+            raise InvalidArgumentError("round_scales is True; allowed: False, or with scales")
         return
-    if not (powers_of_two and flag("scale_columns", scale_columns)):
-        raise InvalidArgumentError(
-            f"scale_exponents is {scale_exponents}; allowed: False, or with powers_of_two and scale_columns"
-        )
-    if hidden % (4 * _SCALED) != 0:
-        raise InvalidArgumentError(f"hidden is {hidden}; allowed: with scale_exponents a multiple of {4 * _SCALED}")
+    if not isinstance(scales, str) or scales not in _SCALES:
+        raise InvalidArgumentError(f"scales is {shown(scales)}; allowed: None, {', '.join(_SCALES)}")
+    if dtype != "bfloat16":
+        raise InvalidArgumentError(f"dtype is {dtype}; allowed: with scales bfloat16")
+    if scales != "rows" and layout != "masked":
+        raise InvalidArgumentError(f"scales is {scales!r}; allowed: None, rows, or with layout masked the others")
+    if scales == "ue8m0" and hidden % (4 * _SCALED) != 0:
+        raise InvalidArgumentError(f"hidden is {hidden}; allowed: with scales ue8m0 a multiple of {4 * _SCALED}")
 
 
 class MoeReceived(NamedTuple):
-    """What a dispatch brings to this rank.
+    """What a dispatch of MoeAllToAll brings to this rank.
 
     Rows of expert i (of this rank's) are offsets[i] to offsets[i] + counts[i]; the others have any contents.
 
     Attributes
     ----------
     recv_x : tensor [recv_rows, hidden]
-        Tokens' rows, of the operator's dtype; with fp8_dispatch uint8: e4m3 numbers, on "hip" for gfx942 and on
+        Tokens' rows, of the operator's dtype; with scales uint8: e4m3 numbers, on "hip" for gfx942 and on
         "emu_gfx942" of the FNUZ kind.
     counts : tensor [local_experts] int32
         Rows of each expert.
@@ -50,9 +57,8 @@ class MoeReceived(NamedTuple):
         First row of each expert, and the end.
     origins : tensor [recv_rows] int64
         Source rank << 48 | token << 16 | k-slot; -1: no row.
-    scales : tensor [recv_rows, ceil(hidden / 128)] float32, or None
-        With fp8_dispatch factors of 128 numbers each; with scale_columns [experts, ceil(hidden / 128), room]; with
-        scale_exponents uint8 [experts, hidden / 512, room, 4]. experts: of the rank that has most.
+    scales : tensor or None
+        Factors of 128 numbers each, in the form of the operator's `scales`.
     """
 
     recv_x: Result
@@ -62,11 +68,11 @@ class MoeReceived(NamedTuple):
     scales: Result | None
 
 
-class MoeAllToAll(MoeRowsCalls):
+class MoeAllToAll(MoeCombine):
     """Sends tokens to the ranks of their experts, and the weighted sums of the experts' outputs back.
 
     Collective to create, and every rank makes every call, in turn dispatch() and combine(); or fused(), which is both
-    with an element-wise expert between.
+    with an element-wise expert between. MoeRowsAllToAll sends a token once to a rank, whatever experts it has there.
 
     Each has two halves, dispatch_send(), dispatch_recv(), combine_send(), combine_recv(), called in this order: kernels
     on other streams may run between them, beside the transfer, on multiprocessors that max_sms leaves. dispatch() may
@@ -89,11 +95,19 @@ class MoeAllToAll(MoeRowsCalls):
         "bfloat16" or "float16".
     index_type : str, numpy.dtype or torch.dtype
         "int32" or "int64".
-    fp8_dispatch : bool
-        Rows arrive as e4m3 with a scale for each 128 numbers.
-    masked : bool
-        Each expert has the same room for rows, instead of one expert's rows after another's, and gets a token's row
-        once, also if it is in several k-slots.
+    layout : str
+        Of recv_x [recv_rows, hidden]. "expert_major" (DeepGEMM's contiguous): the experts' rows one after another, a
+        row for each of a token's k-slots. "masked" (DeepEP's low-latency, vLLM's batched): recv_x is [E, C, hidden],
+        expert i's rows begin at i * C, and it gets a token's row once, also if it is in several k-slots.
+    scales : str, optional
+        None: rows arrive in dtype. Else, of bfloat16, they arrive as e4m3, and each 128 numbers have a scale:
+        "rows" float32 [recv_rows, ceil(hidden / 128)]; or, with layout "masked", "columns" float32 [E, ceil(hidden /
+        128), C], or "ue8m0" uint8 [E, hidden / 512, C, 4], biased exponents of 2 ** (exponent - 127), for a hidden
+        that 512 divides.
+    round_scales : bool
+        Scales are rounded up to powers of two, as those of "ue8m0" always are.
+    weights_at_combine : bool
+        combine() is given the weights, dispatch() is not; there is no fused().
     row_alignment : int
         Of an expert's first row; a power of two up to 1024.
     recv_rows : int
@@ -107,22 +121,6 @@ class MoeAllToAll(MoeRowsCalls):
         Of a dispatch in one launch; 0: the plan's choice; -1: none.
     max_sms : int
         Multiprocessors of a call; 0: all.
-    rows : bool
-        The layout of rows: a token with several experts of a rank comes there once. Calls are dispatch_rows() and its
-        halves, instead of dispatch(), and combine(); there is no fused(). Not with masked or fp8_dispatch.
-    weights_at_combine : bool
-        combine() is given the weights, dispatch() is not; there is no fused().
-    scale_columns : bool
-        With fp8_dispatch and masked: scales lie by column, [experts, ceil(hidden / 128), an expert's room], where
-        experts are those of the rank that has most.
-    powers_of_two : bool
-        With fp8_dispatch: scales are rounded up to powers of two.
-    scale_exponents : bool
-        With powers_of_two, scale_columns and a hidden that 512 divides: of scales the biased exponents (UE8M0), uint8
-        [experts, hidden / 512, an expert's room, 4]. A scale is 2 ** (exponent - 127).
-    row_scales : int
-        With `rows`: rows are in e4m3 already, with so many float32 scales each, up to min(hidden, (2**21 - hidden) //
-        4): dispatch_rows() takes what pack_fp8() makes of them, and unpack_fp8() gives them back. 0: rows are of dtype.
 
     Attributes
     ----------
@@ -130,12 +128,10 @@ class MoeAllToAll(MoeRowsCalls):
         Rows of recv_x.
     local_experts : int
         Experts of this rank.
-    masked : bool
-        As given, as are row_alignment, segments and the other parameters.
-    mode : str
-        As given; "bulk" where row_scales need it.
-    row_elements : int
-        Elements of a row that dispatch_rows() takes and brings.
+    masked_shape : tuple of int
+        (E, C): experts of the rank that has most, and recv_rows // E, the room of each in layout "masked".
+    layout : str
+        As given, as are row_alignment, mode, segments and the other parameters; round_scales True with "ue8m0".
     tokens : int
         Of this rank, in the call under way.
 
@@ -161,65 +157,45 @@ class MoeAllToAll(MoeRowsCalls):
         *,
         dtype: dtypes.DTypeLike = "bfloat16",
         index_type: dtypes.DTypeLike = "int32",
-        fp8_dispatch: bool = False,
-        masked: bool = False,
+        layout: Layout = "expert_major",
+        scales: Scales | None = None,
+        round_scales: bool = False,
+        weights_at_combine: bool = False,
         row_alignment: int = 1,
         recv_rows: int = 0,
-        mode: str = "auto",
+        mode: Mode = "auto",
         segments: int = 0,
         send_only_blocks: int = 0,
         max_sms: int = 0,
-        rows: bool = False,
-        weights_at_combine: bool = False,
-        scale_columns: bool = False,
-        powers_of_two: bool = False,
-        scale_exponents: bool = False,
-        row_scales: int = 0,
     ) -> None:
-        desc, hidden = new_desc(_c.MoeDesc), whole("hidden", hidden)
-        _check_powers(hidden, fp8_dispatch, scale_columns, powers_of_two, scale_exponents)
-        choice("mode", mode, MODES)
-        mode = self._choose_mode(world, row_scales, bool(flag("rows", rows)), hidden, mode)
-        self._open(
+        choice("layout", layout, _LAYOUTS)
+        rounded = flag("round_scales", round_scales)
+        _check_scales(scales, layout, rounded, whole("hidden", hidden), dtypes.name_of(dtype))
+        self.layout, self.scales, self.round_scales = layout, scales, bool(rounded) or scales == "ue8m0"
+        self._create(
             world,
-            set_fields(
-                desc,
-                num_experts=num_experts,
-                experts_per_token=experts_per_token,
-                hidden=hidden,
-                max_tokens=max_tokens,
-                dtype=dtype,
-                index_type=index_type,
-                fp8_dispatch=fp8_dispatch,
-                masked=masked,
-                row_alignment=row_alignment,
-                recv_rows=recv_rows,
-                mode=choice("mode", mode, MODES),
-                segments=segments,
-                send_only_blocks=send_only_blocks,
-                max_sms=max_sms,
-                rows=rows,
-                weights_at_combine=weights_at_combine,
-                scale_columns=scale_columns,
-                powers_of_two=powers_of_two,
-                scale_exponents=scale_exponents,
-                dispatch_hidden=self.row_elements if self.row_scales > 0 else 0,
-            ),
-        )
-        self.num_experts, self.experts_per_token, self.hidden, self.max_tokens = (
             num_experts,
             experts_per_token,
             hidden,
             max_tokens,
+            dtype=dtype,
+            index_type=index_type,
+            mode=mode,
+            segments=segments,
+            weights_at_combine=weights_at_combine,
+            fp8_dispatch=scales is not None,
+            masked=layout == "masked",
+            scale_columns=scales in ("columns", "ue8m0"),
+            powers_of_two=self.round_scales,
+            scale_exponents=scales == "ue8m0",
+            row_alignment=row_alignment,
+            recv_rows=recv_rows,
+            send_only_blocks=send_only_blocks,
+            max_sms=max_sms,
         )
-        self.dtype, self.index_type = dtypes.name_of(dtype), dtypes.name_of(index_type)
-        self.fp8_dispatch, self.scale_columns = bool(fp8_dispatch), bool(scale_columns)
-        self.powers_of_two, self.scale_exponents = bool(powers_of_two), bool(scale_exponents)
-        self.masked, self.row_alignment, self.mode, self.segments = bool(masked), row_alignment, mode, segments
-        self.rows, self.weights_at_combine = bool(rows), bool(weights_at_combine)
-        self.recv_rows = _c.lib.moe_recv_rows(self.handle)
-        self.local_experts = _c.lib.moe_local_experts(self.handle)
-        self._declare_calls()
+        self.row_alignment = row_alignment
+        experts = -(-num_experts // world.size)
+        self.masked_shape = experts, self.recv_rows // experts
         sent, received = "x indices weights", " ".join(MoeReceived._fields)
         self._dispatch = Call(world, "moe_dispatch", sent, received)
         self._dispatch_counted = Call(world, "moe_dispatch_counted", sent + " count", received)
@@ -236,31 +212,24 @@ class MoeAllToAll(MoeRowsCalls):
         self._fused = Call(world, call_fused, sent + " count expert_table", "out")
 
     def received_specs(self) -> tuple[TensorSpec, ...]:
-        """Shape and type of each result of a dispatch, in the order of MoeReceived's fields. Not with `rows`."""
-        if self.rows:
-            raise MisuseError("received_specs() of a MoeAllToAll with rows; allowed: rows_specs()")
-        return self._received_specs()
-
-    def _received_specs(self) -> tuple[TensorSpec, ...]:
+        """Shape and type of each result of a dispatch, in the order of MoeReceived's fields; scales if there are."""
         rows, experts = self.recv_rows, self.local_experts
-        scales = (self._scales_spec(),) if self.fp8_dispatch else ()
         return (
-            TensorSpec((rows, self.hidden), "uint8" if self.fp8_dispatch else self.dtype),
+            TensorSpec((rows, self.hidden), self.dtype if self.scales is None else "uint8"),
             TensorSpec((experts,), "int32"),
             TensorSpec((experts + 1,), "int32"),
             TensorSpec((rows,), "int64"),
-            *scales,
+            *(() if self.scales is None else (self._scales_spec(),)),
         )
 
     def _scales_spec(self) -> TensorSpec:
-        groups, experts = -(-self.hidden // _SCALED), -(-self.num_experts // self.world.size)  # of the most on a rank
-        room = self.recv_rows // experts
-        if self.scale_exponents:
+        groups, (experts, room) = -(-self.hidden // _SCALED), self.masked_shape
+        if self.scales == "ue8m0":
             return TensorSpec((experts, groups // 4, room, 4), "uint8")
-        return TensorSpec((experts, groups, room) if self.scale_columns else (self.recv_rows, groups), "float32")
+        return TensorSpec((experts, groups, room) if self.scales == "columns" else (self.recv_rows, groups), "float32")
 
     def new_received(self, like: Tensor) -> MoeReceived:
-        """Room for what a dispatch receives, for any number of calls. With `rows` it is new_rows().
+        """Room for what a dispatch receives, for any number of calls.
 
         Parameters
         ----------
@@ -275,15 +244,10 @@ class MoeAllToAll(MoeRowsCalls):
         Raises
         ------
         MisuseError
-            The operator is closed, or has `rows`.
+            The operator is closed.
         """
-        if self.rows:
-            raise MisuseError("new_received() of a MoeAllToAll with rows; allowed: new_rows()")
-        return self._new_received(like)
-
-    def _new_received(self, like: Tensor) -> MoeReceived:
         recv_x, counts, offsets, origins, *scales = (
-            self._new(like, shape, dtype) for shape, dtype in self._received_specs()
+            self._new(like, shape, dtype) for shape, dtype in self.received_specs()
         )
         return MoeReceived(recv_x, counts, offsets, origins, scales[0] if scales else None)
 
@@ -329,7 +293,7 @@ class MoeAllToAll(MoeRowsCalls):
             The operator is closed, or another call is under way.
         """
         if out is None:
-            out = self._new_received(x)  # with `rows` the library says what is allowed
+            out = self.new_received(x)
         if count is None:
             keep = self._dispatch.enqueue(self, (x, indices, weights, *out), stream)
         else:
@@ -361,7 +325,7 @@ class MoeAllToAll(MoeRowsCalls):
         if out is None:
             if self._like is None:
                 raise MisuseError("dispatch_recv() has no call; allowed: after dispatch_send()")
-            out = self._new_received(self._like)
+            out = self.new_received(self._like)
         self._dispatch_recv.enqueue(self, tuple(out), stream)
         self._like = None
         return out

@@ -1,27 +1,63 @@
-"""What all layouts of the MoE all-to-all share: the second half of a call."""
+"""What both classes of the MoE all-to-all share: creation, and the second half of a call."""
 
 from __future__ import annotations
 
-from typing import Any, overload
+from typing import overload
 
+from . import _c, dtypes
 from .array import Array
 from .call import Call
+from .descriptor import choice, new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
-from .moe_operator import MoeOperator
+from .moe_operator import MODES, Mode, MoeOperator
 from .tensors import HostTensor, Result, ResultT, Tensor
+from .world import World
 
 
 class MoeCombine(MoeOperator):
-    """The part of MoeAllToAll that brings rows back. For its parameters see MoeAllToAll."""
+    """The part of MoeAllToAll and MoeRowsAllToAll that brings rows back. For its parameters see there."""
 
-    hidden: int
-    dtype: str
-    weights_at_combine: bool
-
-    def _declare_calls(self) -> None:
+    def _create(
+        self,
+        world: World,
+        num_experts: int,
+        experts_per_token: int,
+        hidden: int,
+        max_tokens: int,
+        *,
+        dtype: dtypes.DTypeLike,
+        index_type: dtypes.DTypeLike,
+        mode: Mode,
+        segments: int,
+        weights_at_combine: bool = False,
+        **fields: object,
+    ) -> None:
+        """Collective. fields: of farwarp_moe_desc, that one class alone has."""
+        self._open(
+            world,
+            set_fields(
+                new_desc(_c.MoeDesc),
+                num_experts=num_experts,
+                experts_per_token=experts_per_token,
+                hidden=hidden,
+                max_tokens=max_tokens,
+                dtype=dtype,
+                index_type=index_type,
+                mode=choice("mode", mode, MODES),
+                segments=segments,
+                weights_at_combine=weights_at_combine,
+                **fields,
+            ),
+        )
+        self.num_experts, self.experts_per_token = num_experts, experts_per_token
+        self.hidden, self.max_tokens = hidden, max_tokens
+        self.dtype, self.index_type = dtypes.name_of(dtype), dtypes.name_of(index_type)
+        self.mode, self.segments, self.weights_at_combine = mode, segments, bool(weights_at_combine)
+        self.recv_rows: int = _c.lib.moe_recv_rows(self.handle)
+        self.local_experts: int = _c.lib.moe_local_experts(self.handle)
         self.tokens = 0
-        self._kept: list[Any] = []  # what the later halves of the call under way read: indices and count
+        self._kept: list[Tensor | None] = []  # what the later halves of the call under way read: indices and count
         self._like: Tensor | None = None  # its x, until the results are made
         self._combine = Call(self.world, "moe_combine", "y", "out")
         self._combine_weighted = Call(self.world, "moe_combine_weighted", "y weights", "out")
@@ -29,7 +65,7 @@ class MoeCombine(MoeOperator):
         self._combine_send_weighted = Call(self.world, "moe_combine_send_weighted", "y weights")
         self._combine_recv = Call(self.world, "moe_combine_recv", "", "out")
 
-    def _call_begun(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Any]) -> None:
+    def _call_begun(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Array]) -> None:
         self.tokens, self._kept = x.shape[0], [indices, count, *keep]
 
     def _call_ended(self) -> None:
@@ -67,8 +103,8 @@ class MoeCombine(MoeOperator):
         Parameters
         ----------
         y : tensor [recv_rows, hidden]
-            The experts' outputs in the rows of dispatch, of the operator's dtype. With `rows` [rows, hidden], of each
-            row the sum of its experts' weighted outputs.
+            The experts' outputs in the rows of dispatch, of the operator's dtype; with layout "masked" also [E, C,
+            hidden]. Of MoeRowsAllToAll [rows of recv_x, hidden], of each row the sum of its experts' weighted outputs.
         weights : tensor [tokens, experts_per_token] float32, optional
             With weights_at_combine, else None. They travel to the owners first.
         out : tensor [tokens, hidden], optional
@@ -79,7 +115,8 @@ class MoeCombine(MoeOperator):
         Returns
         -------
         Array or torch.Tensor [tokens, hidden]
-            `out` or a new tensor: the sums over a token's experts of weight * output; with `rows` over its owners.
+            `out` or a new tensor: the sums over a token's experts of weight * output; of MoeRowsAllToAll those over its
+            ranks of y.
 
         Raises
         ------

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from . import _c
 from .errors import check
 from .operator import Operator
 
+Mode = Literal["auto", "words", "bulk"]
 MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 
 

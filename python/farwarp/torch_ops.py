@@ -20,7 +20,7 @@ nothing. A call enqueues on torch's current stream. On the emulator tensors are 
     flash_decode(op, q, k, v, block_table, lengths, k_scale=None, v_scale=None, sinks=None)
     flash_decode_lse(...) -> (out, lse)                FlashDecode; with lse
     moe_dispatch(op, x, indices, weights, count=None) -> (recv_x, counts, offsets, origins)
-    moe_dispatch_fp8(...) -> (recv_x, counts, offsets, origins, scales)
+    moe_dispatch_fp8(...) -> (recv_x, counts, offsets, origins, scales)   of a MoeAllToAll with scales
     moe_combine(op, y, indices, count=None)            MoeAllToAll; indices and count are those of the dispatch, which
                                                        the kernel reads again: a graph must not free them before
     moe_fused(op, x, indices, weights, expert_table=None, count=None)
@@ -126,7 +126,7 @@ _FORMS = {
     "flash_decode": "a FlashDecode",
     "flash_decode_lse": "a FlashDecode with lse",
     "moe": "a MoeAllToAll",
-    "moe_fp8": "a MoeAllToAll with fp8_dispatch",
+    "moe_fp8": "a MoeAllToAll with scales",
 }
 _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (Gemm, lambda operator: "gemm"),
@@ -136,13 +136,13 @@ _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (
     (AllReduce, lambda operator: "all_reduce"),
     (Attention, lambda operator: "attention_lse" if operator.has_lse else "attention"),
     (FlashDecode, lambda operator: "flash_decode_lse" if operator.has_lse else "flash_decode"),
-    (MoeAllToAll, lambda operator: "moe_fp8" if operator.fp8_dispatch else "moe"),
+    (MoeAllToAll, lambda operator: "moe" if operator.scales is None else "moe_fp8"),
 )
 
 
 def _form_of(operator: Any) -> str:
-    if isinstance(operator, MoeAllToAll) and (operator.rows or operator.weights_at_combine):
-        raise InvalidArgumentError("operator is a MoeAllToAll with rows or weights_at_combine; allowed: one without")
+    if isinstance(operator, MoeAllToAll) and operator.weights_at_combine:
+        raise InvalidArgumentError("operator is a MoeAllToAll with weights_at_combine; allowed: one without")
     for kind, form in _BY_CLASS:
         if isinstance(operator, kind):
             return form(operator)
@@ -206,7 +206,7 @@ def _decode(
 def _dispatch(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, count: Any, **to: Any) -> OpResults:
     out = MoeReceived(**{"scales": None, **to}) if to else None
     received = operator.dispatch(x, indices, weights, count=count, out=out)
-    return tuple(received) if operator.fp8_dispatch else tuple(received)[:4]
+    return tuple(received)[:4] if operator.scales is None else tuple(received)
 
 
 def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any) -> OpResults:

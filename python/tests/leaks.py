@@ -9,7 +9,7 @@ import farwarp
 _alone = threading.Lock()  # ranks are threads, and counting opens files
 
 SHAPES = 8, 16, 64  # m, n, k of the products
-KINDS = 8  # classes of operators
+KINDS = 9  # classes of operators
 
 
 def held():
@@ -32,6 +32,7 @@ def open_one(world, number):
         lambda: farwarp.GemmAllReduce(world, m, n, k, path="own"),
         lambda: farwarp.AllReduce(world, 1024),
         lambda: farwarp.MoeAllToAll(world, 8, 2, 64, 4),
+        lambda: farwarp.MoeRowsAllToAll(world, 8, 2, 64, 4),
         lambda: farwarp.Attention(world, 1, 2, 1, 64, 8, 8),
         lambda: farwarp.FlashDecode(world, 2, 2, 1, 64, pages=4, max_pages=2, kv_shards=world.size),
     )

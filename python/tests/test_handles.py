@@ -34,6 +34,7 @@ OBJECTS = {
     "GemmAllReduce": lambda world: farwarp.GemmAllReduce(world, 8, 16, 64),
     "AllReduce": lambda world: farwarp.AllReduce(world, 64),
     "MoeAllToAll": lambda world: farwarp.MoeAllToAll(world, 4, 2, 128, 8),
+    "MoeRowsAllToAll": lambda world: farwarp.MoeRowsAllToAll(world, 4, 2, 128, 8),
     "Attention": lambda world: farwarp.Attention(world, 1, 2, 2, 64, 4, 4),
     "FlashDecode": lambda world: farwarp.FlashDecode(world, 1, 2, 2, 64, pages=2, max_pages=2),
     "Qwen3": lambda world: farwarp.Qwen3.random("nano", world, positions=32, max_sms=2),

@@ -53,8 +53,8 @@ def received_by(rank):
 @pytest.mark.parametrize("index_type", ("int32", "int64"))
 @pytest.mark.parametrize(
     "options",
-    ({}, {"masked": True}, {"row_alignment": 8}, {"fp8_dispatch": True}),
-    ids=lambda options: "_".join(options) or "plain",
+    ({}, {"layout": "masked"}, {"row_alignment": 8}, {"scales": "rows"}),
+    ids=str,
 )
 def test_moe(target, index_type, options):
     def layer(world):
@@ -65,7 +65,7 @@ def test_moe(target, index_type, options):
         for _ in range(2):
             received = moe.dispatch(x, indices, weights)
             rows, counts, offsets, origins = (tensor.numpy() for tensor in received[:4])
-            if moe.fp8_dispatch:
+            if moe.scales == "rows":
                 rows = (
                     rows.view(FP8[target]).astype(np.float32)
                     * np.repeat(received.scales.numpy(), 128, axis=1)[:, :HIDDEN]
@@ -79,9 +79,7 @@ def test_moe(target, index_type, options):
                     assert first % 8 == 0
                 for i, (origin, row) in enumerate(wanted):
                     assert origins[first + i] == origin
-                    np.testing.assert_allclose(
-                        rows[first + i].astype(np.float64), row, atol=0.07 if moe.fp8_dispatch else 0
-                    )
+                    np.testing.assert_allclose(rows[first + i].astype(np.float64), row, atol=0.07 if moe.scales else 0)
                     y[first + i] = expert(number, row)
             out = moe.combine(world.asarray(y, "bfloat16"))
             np.testing.assert_array_equal(out.numpy().astype(np.float64), expected(world.rank))
@@ -124,7 +122,7 @@ def test_too_many_rows():
 
 @pytest.mark.parametrize("target", ("emu_sm90", "emu_gfx942"))
 @pytest.mark.parametrize(
-    "options", ({}, {"masked": True}, {"masked": True, "fp8_dispatch": True}, {"row_alignment": 8}), ids=str
+    "options", ({}, {"layout": "masked"}, {"layout": "masked", "scales": "rows"}, {"row_alignment": 8}), ids=str
 )
 def test_one_expert_in_several_slots(target, options):
     """All entries of all ranks are one expert: the default room is that of the worst case."""
@@ -136,12 +134,12 @@ def test_one_expert_in_several_slots(target, options):
         x = world.asarray(np.repeat(tokens[:, None] % 8, HIDDEN, axis=1).astype(np.float32), "bfloat16")
         indices, weights = np.full((most, top_k), 5, np.int32), np.tile(np.array([[0.5, 1, 2]], np.float32), (most, 1))
         received = moe.dispatch(x, indices, weights)
-        rows = most * RANKS * (1 if options.get("masked") else top_k)
+        rows = most * RANKS * (1 if moe.layout == "masked" else top_k)
         assert received.counts.numpy().tolist() == ([0, rows] if world.rank == 2 else [0, 0])
         if world.rank == 2:
             first = received.offsets.numpy()[1]
             origins = received.origins.numpy()[first : first + rows]
-            slots = range(1 if options.get("masked") else top_k)
+            slots = range(1 if moe.layout == "masked" else top_k)
             assert origins.tolist() == [
                 s << 48 | t << 16 | slot for s in range(RANKS) for t in range(most) for slot in slots
             ]
@@ -152,7 +150,7 @@ def test_one_expert_in_several_slots(target, options):
         out = moe.combine(world.asarray(y, "bfloat16")).numpy().astype(np.float64)
         np.testing.assert_array_equal(out, np.repeat(7.0 * (tokens[:, None] % 8), HIDDEN, axis=1))
         fused = moe.fused(x, indices, weights).numpy().astype(np.float64)
-        np.testing.assert_allclose(fused, out / 2 * 3, atol=0.5 if options.get("fp8_dispatch") else 0)
+        np.testing.assert_allclose(fused, out / 2 * 3, atol=0.5 if moe.scales else 0)
         return True
 
     assert farwarp.run(layer, ranks=RANKS, target=target) == [True] * RANKS

@@ -47,23 +47,12 @@ def received_of(rank, of_source):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("form", ("by row", "by column", "exponents"))
+@pytest.mark.parametrize("form", ("rows", "columns", "ue8m0"))
 @pytest.mark.parametrize("halves", (False, True))
 def test_scales_that_are_powers_of_two(target, form, halves):
-    columns, exponents = form != "by row", form == "exponents"
-
     def layer(world):
         moe = farwarp.MoeAllToAll(
-            world,
-            EXPERTS,
-            TOP_K,
-            WIDE,
-            MOST,
-            fp8_dispatch=True,
-            masked=True,
-            powers_of_two=True,
-            scale_columns=columns,
-            scale_exponents=exponents,
+            world, EXPERTS, TOP_K, WIDE, MOST, layout="masked", scales=form, round_scales=form != "ue8m0"
         )
         _, indices, weights = routing(world.rank)
         x, room = world.asarray(wide_rows(world.rank), "bfloat16"), moe.recv_rows // LOCAL
@@ -74,10 +63,10 @@ def test_scales_that_are_powers_of_two(target, form, halves):
             received = moe.dispatch(x, indices, weights)
         numbers = received.recv_x.numpy().view(e4m3(target)).reshape(LOCAL, room, WIDE)
         scales = received.scales.numpy()
-        if exponents:
+        if form == "ue8m0":
             assert scales.dtype == np.uint8 and scales.shape == (LOCAL, WIDE // 512, room, 4)
             scales = np.exp2(scales.astype(np.float64) - 127).transpose(0, 2, 1, 3)
-        elif columns:
+        elif form == "columns":
             assert scales.shape == (LOCAL, GROUPS, room)
             scales = scales.transpose(0, 2, 1)
         scales = scales.reshape(LOCAL, room, GROUPS)
@@ -89,7 +78,7 @@ def test_scales_that_are_powers_of_two(target, form, halves):
                 np.testing.assert_array_equal(numbers[local, i].view(np.uint8), row.view(np.uint8))
                 np.testing.assert_array_equal(scales[local, i], row_scales)
                 y[local, i] = numbers[local, i].astype(np.float64) * np.repeat(scales[local, i], 128)
-        out = moe.combine(world.asarray(y.reshape(-1, WIDE), "bfloat16")).numpy().astype(np.float64)
+        out = moe.combine(world.asarray(y, "bfloat16")).numpy().astype(np.float64)
         mine, mine_scales = quantised(wide_rows(world.rank), target)
         decoded = mine.astype(np.float64) * np.repeat(mine_scales, 128, axis=1)
         sums = (weights * (indices >= 0)).sum(1, keepdims=True) * decoded
@@ -99,27 +88,18 @@ def test_scales_that_are_powers_of_two(target, form, halves):
     assert farwarp.run(layer, ranks=RANKS, target=target) == [len(routing(rank)[1]) for rank in range(RANKS)]
 
 
-@pytest.mark.parametrize("form", ("by row", "by column", "exponents"))
+@pytest.mark.parametrize("form", ("rows", "columns", "ue8m0"))
 def test_ranks_with_fewer_experts_than_others(form):
     """Scales have room for the most experts of a rank."""
-    experts, options = 9, {"fp8_dispatch": True, "masked": True, "powers_of_two": form == "exponents"}
+    experts = 9
 
     def layer(world):
-        moe = farwarp.MoeAllToAll(
-            world,
-            experts,
-            1,
-            WIDE,
-            2,
-            scale_columns=form != "by row",
-            scale_exponents=form == "exponents",
-            **options,
-        )
+        moe = farwarp.MoeAllToAll(world, experts, 1, WIDE, 2, layout="masked", scales=form)
         x = world.asarray(np.full((2, WIDE), 1.0), "bfloat16")
         received = moe.dispatch(x, np.array([[0], [8]], np.int32), np.ones((2, 1), np.float32))
         most, room = 3, 2 * RANKS
-        shapes = {"by row": (most * room, 4), "by column": (most, 4, room), "exponents": (most, 1, room, 4)}
-        assert received.scales.shape == shapes[form]
+        shapes = {"rows": (most * room, 4), "columns": (most, 4, room), "ue8m0": (most, 1, room, 4)}
+        assert moe.masked_shape == (most, room) and received.scales.shape == shapes[form]
         return moe.local_experts, received.counts.numpy().tolist()
 
     found = farwarp.run(layer, ranks=RANKS)
@@ -138,13 +118,13 @@ def decoded(numbers, scales):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("way", ("dispatch_rows", "halves", "bulk"))
+@pytest.mark.parametrize("way", ("dispatch", "halves", "bulk"))
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16"))
 def test_rows_that_the_caller_has_in_e4m3(target, way, dtype):
     def layer(world):
         mode = "bulk" if way == "bulk" else "auto"
-        moe = farwarp.MoeAllToAll(
-            world, EXPERTS, TOP_K, HIDDEN, MOST, dtype=dtype, rows=True, row_scales=SCALES, mode=mode
+        moe = farwarp.MoeRowsAllToAll(
+            world, EXPERTS, TOP_K, HIDDEN, MOST, dtype=dtype, scales_per_row=SCALES, mode=mode
         )
         assert moe.row_elements == (HIDDEN + 4 * SCALES + 15) // 16 * 8
         _, indices, weights = routing(world.rank)
@@ -152,10 +132,10 @@ def test_rows_that_the_caller_has_in_e4m3(target, way, dtype):
         assert packed.shape == (len(indices), moe.row_elements) and packed.dtype == dtype
         for _ in range(2):
             if way == "halves":
-                _, offsets = moe.dispatch_rows_send(packed, indices, weights)
-                received = moe.dispatch_rows_recv(int(offsets.numpy()[-1]))
+                _, offsets = moe.dispatch_send(packed, indices, weights)
+                received = moe.dispatch_recv(int(offsets.numpy()[-1]))
             else:
-                received = moe.dispatch_rows(packed, indices, weights)
+                received = moe.dispatch(packed, indices, weights)
             numbers, scales = moe.unpack_fp8(received.recv_x)
             assert numbers.dtype == e4m3(target) and scales.dtype == np.float32
             y, row = np.zeros((len(numbers), HIDDEN)), 0
@@ -184,12 +164,12 @@ def test_any_number_arrives_as_it_was(target):
     """All bytes, and rows of the lowest number: all ones in the FNUZ kind. A NaN stays one."""
 
     def layer(world):
-        moe = farwarp.MoeAllToAll(world, RANKS, 1, 256, 3, rows=True, row_scales=1)
+        moe = farwarp.MoeRowsAllToAll(world, RANKS, 1, 256, 3, scales_per_row=1)
         bits = np.stack([np.arange(256), np.full(256, 0xFF), np.full(256, 0x80)]).astype(np.uint8)
         scales = np.array([[np.inf], [-(2.0**-149)], [0]], np.float32)
         packed = moe.pack_fp8(bits.view(e4m3(target)), scales)
         to = np.full((3, 1), (world.rank + 1) % RANKS, np.int32)
-        received = moe.dispatch_rows(packed, to, np.ones((3, 1), np.float32))
+        received = moe.dispatch(packed, to, np.ones((3, 1), np.float32))
         numbers, found = moe.unpack_fp8(received.recv_x)
         np.testing.assert_array_equal(numbers[:3].astype(np.float32), bits.view(e4m3(target)).astype(np.float32))
         np.testing.assert_array_equal(found[:3].view(np.uint32), scales.view(np.uint32))
@@ -203,7 +183,7 @@ def test_torch_rows():
     torch = pytest.importorskip("torch")
 
     def body(world):
-        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=True, row_scales=SCALES)
+        moe = farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, scales_per_row=SCALES)
         numbers, scales = fp8_rows(0, "emu_sm90")
         as_torch = torch.from_numpy(numbers.view(np.uint8)).view(torch.float8_e4m3fn), torch.from_numpy(scales)
         packed = moe.pack_fp8(*as_torch)
@@ -212,7 +192,7 @@ def test_torch_rows():
             packed.view(torch.uint8).numpy(), moe.pack_fp8(numbers, scales).view(np.uint8).reshape(len(packed), -1)
         )
         _, indices, weights = routing(0)
-        received = moe.dispatch_rows(packed, torch.from_numpy(indices), torch.from_numpy(weights))
+        received = moe.dispatch(packed, torch.from_numpy(indices), torch.from_numpy(weights))
         found, found_scales = moe.unpack_fp8(
             torch.from_numpy(received.recv_x.numpy().view(np.int16)).view(torch.bfloat16)
         )
@@ -222,37 +202,39 @@ def test_torch_rows():
     farwarp.run(body, ranks=1)
 
 
-FP8_COLUMNS = {"fp8_dispatch": True, "masked": True, "scale_columns": True}
-
-
 @pytest.mark.parametrize(
     "options, message",
     (
-        ({"powers_of_two": True}, "powers_of_two is True; allowed: False, or with fp8_dispatch"),
-        ({"powers_of_two": 2, "fp8_dispatch": True}, "powers_of_two is 2; allowed: True, False"),
-        ({"scale_exponents": "yes"}, "scale_exponents is 'yes'; allowed: True, False"),
+        ({"layout": "rows"}, "layout is 'rows'; allowed: expert_major, masked"),
+        ({"layout": True}, "layout is True; allowed: expert_major, masked"),
+        ({"scales": "float32"}, "scales is 'float32'; allowed: None, rows, columns, ue8m0"),
+        ({"scales": True}, "scales is True; allowed: None, rows, columns, ue8m0"),
+        ({"scales": "rows", "dtype": "float16"}, "dtype is float16; allowed: with scales bfloat16"),
+        ({"scales": "columns"}, "scales is 'columns'; allowed: None, rows, or with layout masked the others"),
+        ({"scales": "ue8m0"}, "scales is 'ue8m0'; allowed: None, rows, or with layout masked the others"),
         (
-            {"scale_exponents": True, **FP8_COLUMNS},
-            "scale_exponents is True; allowed: False, or with powers_of_two and",
+            {"scales": "ue8m0", "layout": "masked"},
+            "hidden is 128; allowed: with scales ue8m0 a multiple of 512",
         ),
-        (
-            {"scale_exponents": True, "powers_of_two": True, "fp8_dispatch": True},
-            "scale_exponents is True; allowed: False, or with powers_of_two and scale_columns",
-        ),
-        (
-            {"scale_exponents": True, "powers_of_two": True, **FP8_COLUMNS},
-            "hidden is 128; allowed: with scale_exponents a multiple of 512",
-        ),
-        ({"row_scales": 1}, "row_scales is 1; allowed: 0, or with rows up to 128"),
-        ({"row_scales": 129, "rows": True}, "row_scales is 129; allowed: 0, or with rows up to 128"),
-        ({"row_scales": -1, "rows": True}, "row_scales is -1; allowed: 0, or with rows up to 128"),
-        ({"row_scales": 1.5, "rows": True}, "row_scales is 1.5; allowed: a whole number"),
+        ({"round_scales": True}, "round_scales is True; allowed: False, or with scales"),
+        ({"round_scales": 2, "scales": "rows"}, "round_scales is 2; allowed: True, False"),
     ),
 )
 def test_options_that_are_refused(options, message):
     def body(world):
-        with pytest.raises(farwarp.InvalidArgumentError, match=f"^{message}"):
+        with pytest.raises(farwarp.InvalidArgumentError, match=f"^{message}$"):
             farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
+        assert not world.operators
+
+    farwarp.run(body, ranks=1)
+
+
+@pytest.mark.parametrize("scales, allowed", ((129, "0 to 128"), (-1, "0 to 128"), (1.5, "a whole number")))
+def test_scales_per_row_that_are_refused(scales, allowed):
+    def body(world):
+        with pytest.raises(farwarp.InvalidArgumentError, match=f"^scales_per_row is {scales}; allowed: {allowed}$"):
+            farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, scales_per_row=scales)
+        assert not world.operators
 
     farwarp.run(body, ranks=1)
 
@@ -265,16 +247,16 @@ def test_packing_needs_ml_dtypes(monkeypatch):
 
 def test_words_are_refused_where_all_ones_is_a_number():
     def body(world):
-        message = "^mode is 'words'; allowed: auto, bulk, with row_scales on emu_gfx942"
+        message = "^mode is 'words'; allowed: auto, bulk, with scales_per_row on emu_gfx942"
         with pytest.raises(farwarp.InvalidArgumentError, match=message):
-            farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=True, row_scales=1, mode="words")
+            farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, scales_per_row=1, mode="words")
 
     farwarp.run(body, ranks=1, target="emu_gfx942")
 
 
 def test_tensors_that_are_refused():
     def body(world):
-        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=True, row_scales=SCALES)
+        moe = farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, scales_per_row=SCALES)
         numbers, scales = fp8_rows(0, "emu_sm90")
         for tensors, message in (
             (
@@ -296,11 +278,15 @@ def test_tensors_that_are_refused():
             moe.unpack_fp8(world.zeros((8, HIDDEN), "bfloat16"))
         _, indices, weights = routing(0)
         with pytest.raises(farwarp.InvalidArgumentError, match=r"^x has shape \[8, 128\]; allowed: \[8, 72\]"):
-            moe.dispatch_rows(world.zeros((8, HIDDEN), "bfloat16"), indices, weights)
-        plain = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
-        with pytest.raises(farwarp.MisuseError, match=r"^pack_fp8\(\) of a MoeAllToAll with row_scales 0; allowed"):
+            moe.dispatch(world.zeros((8, HIDDEN), "bfloat16"), indices, weights)
+        plain = farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        with pytest.raises(
+            farwarp.MisuseError, match=r"^pack_fp8\(\) of a MoeRowsAllToAll with scales_per_row 0; allowed"
+        ):
             plain.pack_fp8(numbers, scales)
-        with pytest.raises(farwarp.MisuseError, match=r"^unpack_fp8\(\) of a MoeAllToAll with row_scales 0; allowed"):
+        with pytest.raises(
+            farwarp.MisuseError, match=r"^unpack_fp8\(\) of a MoeRowsAllToAll with scales_per_row 0; allowed"
+        ):
             plain.unpack_fp8(scales)
 
     farwarp.run(body, ranks=1)

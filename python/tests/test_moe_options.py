@@ -1,4 +1,4 @@
-"""Options of the MoE all-to-all: the layout of rows, weights at combine, scales by column. Every sum is exact."""
+"""Options of the MoE all-to-all: rows by tokens, weights at combine, scales by column. Every sum is exact."""
 
 import weakref
 
@@ -27,20 +27,20 @@ def rows_of(rank):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("index_type", ("int32", "int64"))
-@pytest.mark.parametrize("way", ("dispatch_rows", "halves", "halves of the worst case"))
+@pytest.mark.parametrize("way", ("dispatch", "halves", "halves of the worst case"))
 def test_the_layout_of_rows(target, index_type, way):
     def layer(world):
-        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, index_type=index_type, rows=True)
+        moe = farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, index_type=index_type)
         x, indices, weights = routing(world.rank, index_type)
         x = world.asarray(x, "bfloat16")
         wanted = rows_of(world.rank)
         for _ in range(2):
-            if way == "dispatch_rows":
-                received = moe.dispatch_rows(x, indices, weights)
+            if way == "dispatch":
+                received = moe.dispatch(x, indices, weights)
             else:
-                counts, offsets = moe.dispatch_rows_send(x, indices, weights)
+                counts, offsets = moe.dispatch_send(x, indices, weights)
                 rows = int(offsets.numpy()[-1])
-                received = moe.dispatch_rows_recv(rows if way == "halves" else None)
+                received = moe.dispatch_recv(rows if way == "halves" else None)
                 assert received.counts is counts and received.offsets is offsets
                 assert received.recv_x.shape[0] == (rows if way == "halves" else moe.recv_rows)
             sources = np.array([source for source, *_ in wanted], int)
@@ -76,11 +76,11 @@ def outputs(world, moe, received):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("masked", (False, True))
+@pytest.mark.parametrize("layout", ("expert_major", "masked"))
 @pytest.mark.parametrize("halves", (False, True))
-def test_weights_at_combine(target, masked, halves):
+def test_weights_at_combine(target, layout, halves):
     def layer(world):
-        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, masked=masked, weights_at_combine=True)
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, layout=layout, weights_at_combine=True)
         x, indices, weights = routing(world.rank)
         x = world.asarray(x, "bfloat16")
         for _ in range(2):
@@ -108,14 +108,12 @@ def test_scales_by_column(target):
 
     def layer(world):
         found = []
-        for columns in (False, True):
-            moe = farwarp.MoeAllToAll(
-                world, EXPERTS, TOP_K, HIDDEN, MOST, masked=True, fp8_dispatch=True, scale_columns=columns
-            )
+        for form in ("rows", "columns"):
+            moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, layout="masked", scales=form)
             x, indices, weights = routing(world.rank)
             received = moe.dispatch(world.asarray(x, "bfloat16"), indices, weights)
             scales = received.scales.numpy()
-            if columns:
+            if form == "columns":
                 assert scales.shape == (LOCAL, HIDDEN // 128, moe.recv_rows // LOCAL)
                 scales = scales.transpose(0, 2, 1).reshape(moe.recv_rows, -1)
             numbers = received.recv_x.numpy().view(FP8[target]).astype(np.float32) * np.repeat(scales, 128, axis=1)
@@ -133,34 +131,14 @@ def test_scales_by_column(target):
 
 def test_what_is_refused():
     def body(world):
-        def moe(**options):
-            return farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
-
+        shape = EXPERTS, TOP_K, HIDDEN, MOST
         x, indices, weights = routing(0)
         x = world.asarray(x, "bfloat16")
-        for options in (
-            {"rows": True, "masked": True},
-            {"rows": True, "weights_at_combine": True},
-            {"rows": True, "fp8_dispatch": True},
-            {"scale_columns": True},
-            {"scale_columns": True, "fp8_dispatch": True},
-        ):
-            with pytest.raises(farwarp.InvalidArgumentError, match="allowed"):
-                moe(**options)
-        plain, rows, late = moe(), moe(rows=True), moe(weights_at_combine=True)
-        for call in (
-            lambda: plain.dispatch_rows(x, indices, weights),
-            lambda: rows.dispatch(x, indices, weights),
-            lambda: rows.dispatch_rows_recv(),
-        ):
-            with pytest.raises(farwarp.MisuseError):
-                call()
-        for call, message in (
-            (rows.received_specs, r"received_specs\(\) of a MoeAllToAll with rows; allowed: rows_specs\(\)"),
-            (lambda: rows.new_received(x), r"new_received\(\) of a MoeAllToAll with rows; allowed: new_rows\(\)"),
-        ):
-            with pytest.raises(farwarp.MisuseError, match=f"^{message}$"):
-                call()
+        plain, rows = farwarp.MoeAllToAll(world, *shape), farwarp.MoeRowsAllToAll(world, *shape)
+        late = farwarp.MoeAllToAll(world, *shape, weights_at_combine=True)
+        for receive in (plain.dispatch_recv, rows.dispatch_recv):
+            with pytest.raises(farwarp.MisuseError, match=r"^dispatch_recv\(\) has no call; allowed: after"):
+                receive()
         for call in (
             lambda: plain.dispatch(x, indices),
             lambda: late.dispatch(x, indices, weights),
@@ -174,25 +152,28 @@ def test_what_is_refused():
 
 def test_options_are_kept():
     def body(world):
-        options = {"masked": True, "row_alignment": 8, "mode": "words", "segments": 1}
+        options = {"layout": "masked", "scales": "rows", "row_alignment": 8, "mode": "words", "segments": 1}
         moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options)
         assert {name: getattr(moe, name) for name in options} == options
-        fnuz = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=True, row_scales=1)
-        assert (moe.mode, fnuz.mode, fnuz.masked) == ("words", "bulk", False)
+        assert moe.masked_shape == (EXPERTS, moe.recv_rows // EXPERTS) and moe.round_scales is False
+        fnuz = farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, scales_per_row=1)
+        assert (fnuz.mode, fnuz.scales_per_row) == ("bulk", 1)
+        exponents = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, 512, MOST, layout="masked", scales="ue8m0")
+        assert exponents.round_scales is True
 
     farwarp.run(body, ranks=1, target="emu_gfx942")
 
 
-@pytest.mark.parametrize("rows", (False, True))
-def test_what_was_received_does_not_hold_x(rows):
+@pytest.mark.parametrize("kind", (farwarp.MoeAllToAll, farwarp.MoeRowsAllToAll))
+def test_what_was_received_does_not_hold_x(kind):
     def body(world):
-        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, rows=rows)
+        moe = kind(world, EXPERTS, TOP_K, HIDDEN, MOST)
         x, indices, weights = routing(0)
         x = world.asarray(x, "bfloat16")
         dropped = weakref.ref(x)
-        (moe.dispatch_rows_send if rows else moe.dispatch_send)(x, indices, weights)
+        moe.dispatch_send(x, indices, weights)
         del x
-        received = moe.dispatch_rows_recv() if rows else moe.dispatch_recv()
+        received = moe.dispatch_recv()
         assert dropped() is None
         with pytest.raises(farwarp.MisuseError):  # as before combine_send()
             moe.combine_recv()
@@ -206,10 +187,17 @@ def test_torch_ops_refuse_them():
     from farwarp import torch_ops
 
     def body(world):
-        for options in ({"rows": True}, {"weights_at_combine": True}):
-            with pytest.raises(
-                farwarp.InvalidArgumentError, match="^operator is a MoeAllToAll with rows or weights_at_combine"
-            ):
-                torch_ops.register(farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, **options))
+        for operator, message in (
+            (
+                farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST, weights_at_combine=True),
+                "operator is a MoeAllToAll with weights_at_combine; allowed: one without",
+            ),
+            (
+                farwarp.MoeRowsAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST),
+                "operator is a MoeRowsAllToAll; allowed: Gemm",
+            ),
+        ):
+            with pytest.raises(farwarp.InvalidArgumentError, match=f"^{message}"):
+                torch_ops.register(operator)
 
     farwarp.run(body, ranks=1)

@@ -162,8 +162,8 @@ def test_flags(value):
             ("key_counts", lambda: farwarp.Attention(world, 1, 2, 2, 64, 4, 4, key_counts=value)),
             ("lse", lambda: farwarp.FlashDecode(world, 1, 2, 2, 64, pages=2, max_pages=2, lse=value)),
             ("fp8_cache", lambda: farwarp.FlashDecode(world, 1, 2, 2, 64, pages=2, max_pages=2, fp8_cache=value)),
-            ("masked", lambda: farwarp.MoeAllToAll(world, 4, 2, 128, 8, masked=value)),
-            ("fp8_dispatch", lambda: farwarp.MoeAllToAll(world, 4, 2, 128, 8, fp8_dispatch=value)),
+            ("round_scales", lambda: farwarp.MoeAllToAll(world, 4, 2, 128, 8, round_scales=value)),
+            ("weights_at_combine", lambda: farwarp.MoeAllToAll(world, 4, 2, 128, 8, weights_at_combine=value)),
         ):
             with refused(name + message):
                 make()
@@ -207,6 +207,7 @@ def test_choices_and_devices():
             (farwarp.Gemm, (8, 16, 64)),
             (farwarp.AllReduce, (64,)),
             (farwarp.MoeAllToAll, (4, 2, 128, 8)),
+            (farwarp.MoeRowsAllToAll, (4, 2, 128, 8)),
         ):
             with refused("world is a NoneType; allowed: a farwarp.World"):
                 kind(None, *arguments_of)

@@ -89,7 +89,7 @@ def test_one_graph_for_many_shapes():
     assert alone(reduce) == 1
 
 
-@pytest.mark.parametrize("options", ({}, {"fp8_dispatch": True}), ids=str)
+@pytest.mark.parametrize("options", ({}, {"scales": "rows"}), ids=str)
 def test_moe_layer(options):
     """Dispatch, experts that double their rows, combine; in one graph, and by the class."""
 
