@@ -38,7 +38,7 @@ class Allocations:
         return sum(self._sizes.get(address, 0) for address, _ in retired) > _MOST_RETIRED_BYTES
 
     def allocate(self, nbytes: int) -> int:
-        """The address of new memory. The caller holds the lock."""
+        """The address of new memory. Within exclusive()."""
         pointer = ctypes.c_void_p()
         check(_c.lib.allocate(self._handle, nbytes, ctypes.addressof(pointer)))
         address = pointer.value or 0
@@ -46,11 +46,11 @@ class Allocations:
         return address
 
     def retire(self, address: int) -> None:
-        """Nobody uses it in new calls. On any thread, with or without the lock."""
+        """Nobody uses it in new calls. On any thread, within exclusive() or not."""
         self._retired.append((address, set(self._streams.busy)))
 
     def passed(self, stream: int | None) -> None:
-        """The device has passed everything that was enqueued on the stream. The caller holds the lock."""
+        """The device has passed everything that was enqueued on the stream. Within exclusive()."""
         for _ in range(len(self._retired)):  # others may append
             address, streams = self._retired.popleft()
             streams.discard(stream)

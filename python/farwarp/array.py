@@ -165,7 +165,7 @@ class Array(NotCopyable):
             source = stored.ctypes.data
         if tuple(stored.shape) != self.shape:
             raise InvalidArgumentError(f"{name} has shape {tuple(stored.shape)}; allowed: {self.shape}")
-        with world.streams.lock:
+        with world.exclusive():
             pointer = self._usable()
             self.written(handle)  # before the call: what ends it early must not hide it from close()
             world.check_call(_c.lib.copy_in(world.handle, pointer, source, self.nbytes, handle))
@@ -178,14 +178,14 @@ class Array(NotCopyable):
         return self._pointer
 
     def written(self, stream: int | None) -> None:
-        """A call that writes it is enqueued on the stream. The caller holds the lock."""
+        """A call that writes it is enqueued on the stream. Within exclusive()."""
         self.written_on = stream
         self.world.streams.use(stream)
 
     def _copy_out(self, target: int, stream: StreamLike) -> None:
         world = self.world
         handle = self.written_on if stream is None else world.streams.handle_of(stream)
-        with world.streams.lock:
+        with world.exclusive():
             pointer = self._usable()
             world.check_call(_c.lib.copy_out(world.handle, target, pointer, self.nbytes, handle))
             world.passed(handle)
@@ -262,7 +262,7 @@ class Array(NotCopyable):
         reader = None if stream in (0, 1) else stream  # the default stream is 1 in CUDA, 0 in ROCm
         if world.emulated or (stream != -1 and reader != self.written_on):
             world.synchronize(self.written_on or 0)
-        with world.streams.lock:
+        with world.exclusive():
             pointer = self._usable()
             memory = world.memory
 

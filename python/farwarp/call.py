@@ -187,7 +187,7 @@ class Call:
             The copies of inputs that were made, which must live until the call has run.
         """
         streams = self._streams
-        with streams.lock:
+        with streams.exclusive():
             handle = operator.handle
             if handle is None:
                 handle = operator.open_handle()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import warnings
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TypeVar
 
@@ -41,7 +42,7 @@ class Context(NotCopyable):
     handle : int or None
         The farwarp_world of C; None before it was created and after it was closed.
     streams : DeviceStreams
-        Those of the device, and the lock.
+        Those of the device.
     memory : Allocations
         What its Arrays have.
     operators : Registry
@@ -88,9 +89,13 @@ class Context(NotCopyable):
         if self._why_not is not None:
             raise MisuseError(f"{self._why_not}; allowed: a World that is open")
 
+    def exclusive(self) -> AbstractContextManager[object]:
+        """That of the streams."""
+        return self.streams.exclusive()
+
     def allocate(self, nbytes: int) -> int:
         """The address of new memory of the device, which retire() gives back."""
-        with self.streams.lock:
+        with self.exclusive():
             self.check_open()
             if self.memory.crowded:
                 self.synchronize()
@@ -102,7 +107,7 @@ class Context(NotCopyable):
             self.memory.retire(address)
 
     def passed(self, stream: int | None) -> None:
-        """The device has passed everything that was enqueued on the stream. The caller holds the lock."""
+        """The device has passed everything that was enqueued on the stream. Within exclusive()."""
         self.streams.busy.pop(stream, None)
         self.memory.passed(stream)
 
@@ -124,7 +129,7 @@ class Context(NotCopyable):
             A call has failed.
         """
         most = milliseconds("timeout", timeout)
-        with self.streams.lock:
+        with self.exclusive():
             self.check_open()
             handles = list(self.streams.busy) if stream is None else [self.streams.handle_of(stream)]
             for handle in handles:
@@ -141,12 +146,12 @@ class Context(NotCopyable):
 
         It does not wait for the device.
         """
-        with self.streams.lock:
+        with self.exclusive():
             self.check_open()
             self.check_call(_c.lib.world_status(self.handle))
 
     def check_call(self, code: int) -> None:
-        """Raise the failure that a function of C has returned to this thread. The caller holds the lock."""
+        """Raise the failure that a function of C has returned to this thread. Within exclusive()."""
         if code:
             raise self.failure(code)
 
@@ -168,7 +173,7 @@ class Context(NotCopyable):
         PeerLostError
             A rank is gone: the world can only be closed.
         """
-        with self.streams.lock:
+        with self.exclusive():
             self.check_open()
             handles = list(self.streams.busy)
             streams = (ctypes.c_void_p * max(1, len(handles)))(*handles)
@@ -215,7 +220,7 @@ class Context(NotCopyable):
     def _finish(self, together: bool) -> None:
         if self.handle is None or not self.is_open:
             return
-        with self.streams.lock:
+        with self.exclusive():
             if self.handle is not None and self.is_open:
                 self._destroy(together)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Callable, SupportsIndex, Union
 
 from . import _c
@@ -65,8 +66,6 @@ class DeviceStreams:
 
     Attributes
     ----------
-    lock : threading.RLock
-        Held by whoever enqueues, or calls C with the world's handle. In the child of a fork() it is another one.
     busy : dict
         Streams that were used since the last wait for them, as ctypes passes them, by their handles; None: the default
         stream.
@@ -80,12 +79,16 @@ class DeviceStreams:
 
     def __init__(self, device: int, emulated: bool, name: str) -> None:
         """name: what messages call the world."""
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
         self.busy: dict[int | None, ctypes.c_void_p | None] = {}
         self.made: list[Stream] = []
         self.device, self.emulated = device, emulated
         self._name = name
         self._ask: Callable[[int], int] | None = _no_stream if emulated else None
+
+    def exclusive(self) -> AbstractContextManager[object]:
+        """For `with`, around what enqueues or calls C with the world's handle: one thread at a time. It may nest."""
+        return self._lock
 
     def handle_of(self, stream: Any) -> int | None:
         """The handle of a StreamLike. None: the default stream."""
@@ -132,7 +135,7 @@ class DeviceStreams:
 
     def forked(self) -> None:
         """In the child of a fork(): a thread that is not here may have held the lock."""
-        self.lock = threading.RLock()
+        self._lock = threading.RLock()
 
 
 def _no_stream(_device: int) -> int:

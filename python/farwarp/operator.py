@@ -61,7 +61,7 @@ class Operator(NotCopyable):
         self.handle: ctypes.c_void_p | None = None
         self.world = check_world(world)
         handle = ctypes.c_void_p()
-        with world.streams.lock:
+        with world.exclusive():
             world.check_open()
             create = getattr(_c.lib, self._c_prefix + "_create")
             check(create(world.handle, ctypes.addressof(desc), ctypes.addressof(handle)))
@@ -78,7 +78,7 @@ class Operator(NotCopyable):
         """
         if self.handle is None:
             return
-        with self.world.streams.lock:
+        with self.world.exclusive():
             self.world.synchronize()
             if self.handle is not None:  # another thread has not closed it meanwhile
                 self.close_handle()

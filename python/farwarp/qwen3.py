@@ -325,7 +325,7 @@ class Qwen3(Streaming, Operator):
         numbers = (ctypes.c_int32 * len(one.prompt))(*one.prompt)
         sampling = type(request.sampling).from_buffer_copy(request.sampling)
         sampling.seed += one.number  # a field of 64 bits: modulo 2**64
-        with self.world.streams.lock:
+        with self.world.exclusive():
             handle = self.open_handle()
             self.world.streams.use(request.stream)
             self.world.check_call(
@@ -341,7 +341,7 @@ class Qwen3(Streaming, Operator):
         return len(one.prompt) - 1 if self.prefill_tokens else 0
 
     def _stop(self, column: int, stream: int | None) -> int:
-        with self.world.streams.lock:
+        with self.world.exclusive():
             return 0 if self.handle is None else _c.lib.qwen3_stop(self.handle, column, stream)
 
     def recovered(self) -> None:
@@ -353,7 +353,7 @@ class Qwen3(Streaming, Operator):
         if sampled is None:
             sampled = self._sampled[steps] = Array(self.world, (self._columns, steps), "int32")
         ends = (ctypes.c_int32 * len(end_tokens))(*end_tokens)
-        with self.world.streams.lock:
+        with self.world.exclusive():
             handle = self.open_handle()
             sampled.written(stream)
             self.world.check_call(

@@ -49,8 +49,7 @@ def run(
     """Call function(world, *args) on threads, each with a World of its own.
 
     An exception on one rank ends the waits of all, and is raised. Waits of the function's own (a barrier, a queue) it
-    has to end itself. Threads that call run() at the same time take turns,
-    and so do ranks that call it.
+    has to end itself. Threads that call run() at the same time take turns, and so do ranks that call it.
 
     Parameters
     ----------
@@ -58,8 +57,11 @@ def run(
         What each rank does.
     ranks : int
         1 to 8.
-    target, deadline, heap_bytes
-        As of World. On GPUs each rank has the device of its number.
+    target : str
+        As of World, but the emulator if it is not given: there each rank has a device on any machine, and operators
+        take NumPy arrays. On GPUs, also by "auto", each rank needs the GPU of its number.
+    deadline, heap_bytes
+        As of World.
     args : sequence
         Further arguments of the function.
 

@@ -35,7 +35,7 @@ class World(Context):
         else one rank alone. run() starts ranks as threads.
     target : str
         "cuda", "hip", "emu_sm90" (Hopper, emulated), "emu_gfx942" (CDNA3, emulated), or "auto": a GPU if there is one,
-        else "emu_sm90".
+        else "emu_sm90". run() has the emulator as its default: see there.
     device : int
         Ordinal of this rank's device; -1: its rank.
     deadline : float
@@ -151,7 +151,7 @@ class World(Context):
 
     def stream(self) -> Stream:
         """A new stream, where there is no torch. It is closed with the world."""
-        with self.streams.lock:
+        with self.exclusive():
             self.check_open()
             made = Stream(self)
             self.streams.made.append(made)
