@@ -38,12 +38,12 @@ class DLTensor(ctypes.Structure):
 CPU, CUDA, ROCM = 1, 2, 10  # DLDeviceType
 
 
-def _desc(name: str, *fields: tuple[str, Any]) -> type[ctypes.Structure]:
+def _desc(name: str, *fields: tuple[str, type]) -> type[ctypes.Structure]:
     """A descriptor: its size, then `fields`."""
     return type(name, (ctypes.Structure,), {"_fields_": [("bytes", c_size_t), *fields]})
 
 
-def _each(c_type: Any, names: str) -> list[tuple[str, Any]]:
+def _each(c_type: type, names: str) -> list[tuple[str, type]]:
     return [(name, c_type) for name in names.split()]
 
 
@@ -103,10 +103,15 @@ Sampling = _desc(
 
 ALLGATHER = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_void_p, c_size_t, c_void_p)
 
+Reference = Any
+"""What ctypes.byref() gives, whose class has no public name."""
+Desc = Any
+"""A structure of _desc(), whose fields are known at run time only."""
+
 # Of each function what it returns and takes. Pointers are addresses, so that a call converts nothing.
 _P, _I, _L = c_void_p, c_int32, c_int64
 _INIT, _CREATE, _CLOSE = (_I, _P, c_size_t), (_I, _P, _P, _P), (_I, _P)
-FUNCTIONS: dict[str, tuple[Any, ...]] = {
+FUNCTIONS: dict[str, tuple[type | None, ...]] = {
     "c_version": (_I,),
     "require_version": (_I, _I),
     "message": (c_char_p,),
@@ -232,7 +237,7 @@ class Library:
             self._unchecked[name] = self._opened[f"farwarp_{name}"]
         return self._unchecked[name]
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:  # for type checkers: __init__ sets them
+    def __getattr__(self, name: str) -> Callable[..., Any]:  # for type checkers: __init__ sets them, by FUNCTIONS
         raise AttributeError(name)
 
 

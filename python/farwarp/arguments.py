@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from typing import Any
+from typing import NoReturn, SupportsIndex
 
 import numpy as np
 
@@ -14,22 +14,22 @@ MOST_SECONDS = 10**9
 _MOST_SHOWN = 80
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """How a message shows it."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
-def _refuse(name: str, value: Any, allowed: str) -> InvalidArgumentError:
+def _refuse(name: str, value: object, allowed: str) -> InvalidArgumentError:
     return InvalidArgumentError(f"{name} is {shown(value)}; allowed: {allowed}")
 
 
-def whole(name: str, value: Any, least: int | None = None, most: int | None = None) -> int:
+def whole(name: str, value: object, least: int | None = None, most: int | None = None) -> int:
     """A whole number: an int, or what is one exactly, as NumPy's integers and torch's sizes. No bool, no float."""
     try:
         if isinstance(value, (bool, np.bool_)):
             raise TypeError
-        number = operator.index(value)
+        number = operator.index(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError, RuntimeError):  # torch raises the last for tensors without data
         raise _refuse(name, value, "a whole number") from None
     if (least is not None and number < least) or (most is not None and number > most):
@@ -44,7 +44,7 @@ def whole(name: str, value: Any, least: int | None = None, most: int | None = No
     return number
 
 
-def real(name: str, value: Any, allowed: str = "a number") -> float:
+def real(name: str, value: object, allowed: str = "a number") -> float:
     """A finite number: a float, or what is one, as NumPy's scalars. No bool, no text, no complex number."""
     if (
         isinstance(value, (bool, np.bool_, str, bytes, bytearray, complex, np.complexfloating))
@@ -52,7 +52,7 @@ def real(name: str, value: Any, allowed: str = "a number") -> float:
     ):
         raise _refuse(name, value, allowed)
     try:
-        number = float(value)
+        number = float(value)  # type: ignore[arg-type]  # what is no number raises
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise _refuse(name, value, allowed) from None
     if number - number != 0:  # infinite, or not a number
@@ -60,7 +60,7 @@ def real(name: str, value: Any, allowed: str = "a number") -> float:
     return number
 
 
-def flag(name: str, value: Any) -> int:
+def flag(name: str, value: object) -> int:
     """True or False, as C takes it; also 1 and 0."""
     if isinstance(value, (bool, np.bool_)):
         return int(value)
@@ -70,7 +70,7 @@ def flag(name: str, value: Any) -> int:
         raise _refuse(name, value, "True, False") from None
 
 
-def milliseconds(name: str, seconds: Any) -> int:
+def milliseconds(name: str, seconds: object) -> int:
     """A duration as C takes it."""
     allowed = f"0.001 to {MOST_SECONDS} seconds"
     number = real(name, seconds, allowed)
@@ -79,7 +79,7 @@ def milliseconds(name: str, seconds: Any) -> int:
     return int(number * 1000)
 
 
-def shape(sizes: Any, item_bytes: int = 1, name: str = "shape") -> tuple[int, ...]:
+def shape(sizes: object, item_bytes: int = 1, name: str = "shape") -> tuple[int, ...]:
     """A tensor's sizes, if it has an end."""
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
         raise _refuse(name, sizes, "a sequence of sizes")
@@ -94,10 +94,10 @@ def shape(sizes: Any, item_bytes: int = 1, name: str = "shape") -> tuple[int, ..
     return numbers
 
 
-def shape_of(name: str, tensor: Any) -> tuple[int, ...]:
+def shape_of(name: str, tensor: object) -> tuple[int, ...]:
     """That of a tensor that a caller has given."""
     try:
-        return tuple(tensor.shape)
+        return tuple(tensor.shape)  # type: ignore[attr-defined]  # what has none raises
     except (AttributeError, TypeError):
         raise InvalidArgumentError(
             f"{name} is a {type(tensor).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
@@ -113,11 +113,11 @@ class NotCopyable:
     def _refuse_copy(self, how: str) -> MisuseError:
         return MisuseError(f"a {type(self).__name__} is {how}; allowed: {self._copying}")
 
-    def __copy__(self) -> Any:
+    def __copy__(self) -> NoReturn:
         raise self._refuse_copy("copied")
 
-    def __deepcopy__(self, _memo: Any) -> Any:
+    def __deepcopy__(self, _memo: object) -> NoReturn:
         raise self._refuse_copy("copied")
 
-    def __reduce_ex__(self, _protocol: Any) -> Any:
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> NoReturn:
         raise self._refuse_copy("pickled")

@@ -21,6 +21,7 @@ from .errors import InvalidArgumentError, MisuseError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike
     from torch import Tensor as TorchTensor  # in the class torch is a method
+    from typing_extensions import CapsuleType  # not needed to run
 
     from .context import Context
     from .device_streams import StreamLike
@@ -156,13 +157,11 @@ class Array(NotCopyable):
             raise InvalidArgumentError(
                 f"{name} is a farwarp.Array; allowed: numbers in the host's memory, as numpy() gives"
             )
-        stored: Any
         if torch is not None and isinstance(values, torch.Tensor):
-            stored = dtypes.to_torch_storage(values, self.dtype, name)
-            source = stored.data_ptr()
+            stored: TorchTensor | np.ndarray[Any, Any] = dtypes.to_torch_storage(values, self.dtype, name)
         else:
             stored = dtypes.to_storage(values, self.dtype, name)
-            source = stored.ctypes.data
+        source = stored.ctypes.data if isinstance(stored, np.ndarray) else stored.data_ptr()
         if tuple(stored.shape) != self.shape:
             raise InvalidArgumentError(f"{name} has shape {tuple(stored.shape)}; allowed: {self.shape}")
         with world.exclusive():
@@ -218,7 +217,7 @@ class Array(NotCopyable):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> Any:
+    ) -> CapsuleType:
         """What from_dlpack() asks for: the memory itself, without a copy.
 
         The reader has the Array's memory as long as it wants, also when the world is closed. Calls that are made later
@@ -280,7 +279,12 @@ class Array(NotCopyable):
             )
 
 
-def asarray(world: Context, values: Any, dtype: Any = None, stream: StreamLike = None) -> Array:
+def asarray(
+    world: Context,
+    values: Array | TorchTensor | ArrayLike,
+    dtype: dtypes.DTypeLike | None = None,
+    stream: StreamLike = None,
+) -> Array:
     """What World.asarray() does."""
     if isinstance(values, Array):
         if dtype is None or dtypes.name_of(dtype) == values.dtype:

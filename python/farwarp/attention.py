@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
 
 from . import _c, dtypes
 from .arguments import flag
@@ -27,9 +26,9 @@ class _ByStruct:
         self._function = _c.lib.unchecked("attention_call_tensors")
         self._tensors = new_desc(_c.AttentionTensors)
         self._reference = ctypes.byref(self._tensors)
-        self._last: list[Any] = []
+        self._last: list[_c.Reference | None] = []
 
-    def __call__(self, handle: ctypes.c_void_p, *arguments: Any) -> int:
+    def __call__(self, handle: ctypes.c_void_p, *arguments: _c.Reference | None) -> int:
         *references, stream = arguments
         if references != self._last:
             for name, reference in zip(f"{_INPUTS} {OUTPUTS}".split(), references):
@@ -250,4 +249,4 @@ class Attention(WithLse):
                     )
             more = ()
         self._call.enqueue(self, (q, k, v, *more, out, lse), stream)
-        return (out, lse) if self.has_lse else out
+        return out if lse is None or not self.has_lse else (out, lse)

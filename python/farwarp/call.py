@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
 import numpy as np
 
@@ -14,7 +14,10 @@ from .context import Context
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
-from .tensors import is_torch
+from .tensors import Tensor, is_torch
+
+if TYPE_CHECKING:
+    import torch
 
 _MOST_PREPARED = 64
 _fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
@@ -25,7 +28,7 @@ class _Prepared:
 
     __slots__ = ("dtype", "index", "tensor", "reference", "_sizes", "_strides")
 
-    def __init__(self, tensor: Any, device: _c.DLDevice) -> None:
+    def __init__(self, tensor: torch.Tensor, device: _c.DLDevice) -> None:
         self.dtype, self.index = tensor.dtype, tensor.get_device()
         name = dtypes.name_of(tensor.dtype)
         code = dtypes.CODES.get(name) or dtypes.FP8_CODES.get(name)
@@ -55,11 +58,11 @@ class Parameter:
         self.name, self.world = name, world
         self.tensor = _c.DLTensor()
         self.reference = ctypes.byref(self.tensor)
-        self._prepared: dict[Any, _Prepared] = {}
+        self._prepared: dict[torch.Size | None, _Prepared] = {}
 
-    def input(self, value: Any, stream: int | None, keep: list[Any]) -> Any:
+    def input(self, value: Tensor, stream: int | None, keep: list[Array]) -> _c.Reference:
         """A reference to the DLTensor; `keep` gets what must live until the call has been enqueued."""
-        if value.__class__ is Array:
+        if type(value) is Array:
             return self._own(value)
         if self.world.emulated:  # its kernels see memory of the world only
             copy = self._copy(value, stream)
@@ -67,9 +70,9 @@ class Parameter:
             return copy.reference
         return self._device_tensor(value)
 
-    def output(self, value: Any) -> Any:
+    def output(self, value: Tensor) -> _c.Reference:
         """The same of a tensor that the call writes."""
-        if value.__class__ is Array:
+        if type(value) is Array:
             return self._own(value)
         if self.world.emulated:
             raise InvalidArgumentError(
@@ -77,12 +80,12 @@ class Parameter:
             )
         return self._device_tensor(value)
 
-    def _own(self, array: Array) -> Any:
+    def _own(self, array: Array) -> _c.Reference:
         if array.world is not self.world:
             raise InvalidArgumentError(f"{self.name} is of {array.world!r}; allowed: an Array of {self.world!r}")
         return array.reference
 
-    def _copy(self, value: Any, stream: int | None) -> Array:
+    def _copy(self, value: Tensor, stream: int | None) -> Array:
         if not isinstance(value, np.ndarray) and not is_torch(value):
             raise InvalidArgumentError(
                 f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
@@ -101,7 +104,7 @@ class Parameter:
             )
         return Array(self.world, value.shape, value.dtype).copy_from(value, stream, name=self.name)
 
-    def _device_tensor(self, tensor: Any) -> Any:
+    def _device_tensor(self, tensor: Tensor) -> _c.Reference:
         try:
             fill = _fills[tensor.__class__]
         except KeyError:
@@ -111,7 +114,7 @@ class Parameter:
         fill(id(tensor), self.reference)
         return self.reference
 
-    def _prepare(self, tensor: Any) -> Any:
+    def _prepare(self, tensor: Tensor) -> _c.Reference:
         if not is_torch(tensor):
             raise InvalidArgumentError(
                 f"{self.name} is a {type(tensor).__name__}; allowed: a torch.Tensor on the device, a farwarp.Array"
@@ -127,7 +130,7 @@ class Parameter:
         return prepared.reference
 
 
-def _strides(value: Any) -> tuple[int, ...]:
+def _strides(value: np.ndarray[Any, Any] | torch.Tensor) -> tuple[int, ...]:
     """In elements."""
     if isinstance(value, np.ndarray):
         return tuple(stride // value.itemsize for stride in value.strides)
@@ -166,10 +169,12 @@ class Call:
         else:
             self._function = function
         self._streams = world.streams
-        self._known: dict[tuple[type, ...], tuple[list[tuple[int, Any, Any]], list[Any]]] = {}
+        self._known: dict[
+            tuple[type, ...], tuple[list[tuple[int, exchange.Fill, _c.Reference]], list[_c.Reference | None]]
+        ] = {}
         self._slow: set[tuple[type, ...]] = set()  # combinations whose references are made anew by every call
 
-    def enqueue(self, operator: Operator, tensors: Sequence[Any], stream: StreamLike) -> list[Any]:
+    def enqueue(self, operator: Operator, tensors: Sequence[Tensor | None], stream: StreamLike) -> list[Array]:
         """Make a call.
 
         Parameters
@@ -192,7 +197,7 @@ class Call:
             if handle is None:
                 handle = operator.open_handle()
             on = streams.current() if stream is None else streams.handle_of(stream)
-            keep: list[Any] = []
+            keep: list[Array] = []
             kinds = tuple(map(type, tensors))
             known = self._known.get(kinds)
             if known is not None:
@@ -208,16 +213,18 @@ class Call:
                 streams.use(on)
             if known is None:
                 for output in tensors[self._inputs :]:
-                    if output.__class__ is Array:
+                    if type(output) is Array:
                         output.written_on = on
             code = self._function(handle, *references, busy[on])
             if code:
                 raise self._failure(operator.world, code, tensors)
             return keep
 
-    def _references(self, tensors: Sequence[Any], on: int | None, keep: list[Any]) -> list[Any]:
+    def _references(
+        self, tensors: Sequence[Tensor | None], on: int | None, keep: list[Array]
+    ) -> list[_c.Reference | None]:
         """References to the tensors, whatever their classes."""
-        references: list[Any] = []
+        references: list[_c.Reference | None] = []
         for i, (parameter, tensor) in enumerate(zip(self._parameters, tensors)):
             if tensor is None:
                 references.append(None)
@@ -230,8 +237,9 @@ class Call:
     def _learn(self, kinds: tuple[type, ...]) -> None:
         """Of classes that a call has come with and that are allowed."""
         present = [(i, parameter) for i, parameter in enumerate(self._parameters) if kinds[i] is not type(None)]
-        fills = [(i, _fills.get(kinds[i]), parameter.reference) for i, parameter in present]
-        if self._streams.emulated or any(fill is None for _, fill, _ in fills):
+        found = [(i, _fills.get(kinds[i]), parameter.reference) for i, parameter in present]
+        fills = [(i, fill, reference) for i, fill, reference in found if fill is not None]
+        if self._streams.emulated or len(fills) < len(found):
             self._slow.add(kinds)
         else:
             references = [
@@ -239,7 +247,7 @@ class Call:
             ]
             self._known[kinds] = fills, references
 
-    def _failure(self, world: Context, code: int, tensors: Sequence[Any]) -> Exception:
+    def _failure(self, world: Context, code: int, tensors: Sequence[Tensor | None]) -> Exception:
         error = world.failure(code)
         for parameter, tensor in zip(self._parameters[: self._inputs], tensors):
             if tensor is None and str(error) == f"{parameter.name} is NULL; allowed: a pointer":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple, Union
 
 from . import _c
 from .errors import InvalidArgumentError, check, error_of
@@ -72,7 +72,7 @@ def _create_from_group(group: torch.distributed.ProcessGroup, desc: int, world: 
 
     def allgather(_context: int, mine: int, nbytes: int, everyone: int) -> int:
         try:
-            gathered: list[Any] = [None] * size
+            gathered = [b""] * size
             distributed.all_gather_object(gathered, ctypes.string_at(mine, nbytes), group=group)
             ctypes.memmove(everyone, b"".join(gathered), nbytes * size)
             return 0

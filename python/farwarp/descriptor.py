@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
 
 from . import _c, dtypes
 from .arguments import flag, real, shown, whole
@@ -17,7 +16,7 @@ _FLAGS = frozenset(
 _FLOAT_MOST = 3.4028234663852886e38  # of 32 bits
 
 
-def new_desc(kind: type[ctypes.Structure]) -> Any:
+def new_desc(kind: type[ctypes.Structure]) -> _c.Desc:
     """A descriptor with its defaults."""
     desc = kind()
     init = getattr(_c.lib, kind.__name__[len("farwarp_") :] + "_init_sized")
@@ -25,12 +24,12 @@ def new_desc(kind: type[ctypes.Structure]) -> Any:
     return desc
 
 
-def set_fields(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
+def set_fields(desc: ctypes.Structure, **fields: object) -> ctypes.Structure:
     """Sets fields of a descriptor.
 
     A value that the field cannot hold is refused; what is allowed otherwise the library says.
     """
-    kinds: dict[str, Any] = dict(desc._fields_)  # type: ignore[arg-type]
+    kinds: dict[str, object] = dict(desc._fields_)  # type: ignore[arg-type]
     for name, value in fields.items():
         kind = kinds[name]
         if kind is _c.DLDataType:
@@ -50,7 +49,7 @@ def set_fields(desc: ctypes.Structure, **fields: Any) -> ctypes.Structure:
     return desc
 
 
-def choice(name: str, value: Any, allowed: Sequence[str]) -> int:
+def choice(name: str, value: object, allowed: Sequence[str]) -> int:
     """The number of a choice, which C calls by it."""
     if not isinstance(value, str) or value not in allowed:
         raise InvalidArgumentError(f"{name} is {shown(value)}; allowed: {', '.join(allowed)}")

@@ -6,7 +6,8 @@ import ctypes
 import sys
 import threading
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Callable, SupportsIndex, Union
+from types import ModuleType
+from typing import TYPE_CHECKING, Callable, SupportsIndex, Union
 
 from . import _c
 from .arguments import NotCopyable, whole
@@ -90,7 +91,7 @@ class DeviceStreams:
         """For `with`, around what enqueues or calls C with the world's handle: one thread at a time. It may nest."""
         return self._lock
 
-    def handle_of(self, stream: Any) -> int | None:
+    def handle_of(self, stream: StreamLike) -> int | None:
         """The handle of a StreamLike. None: the default stream."""
         if stream is None:
             return self.current()
@@ -142,7 +143,7 @@ def _no_stream(_device: int) -> int:
     return 0
 
 
-def _ask_torch(torch: Any) -> Callable[[int], int]:
+def _ask_torch(torch: ModuleType) -> Callable[[int], int]:
     """What gives the handle of torch's current stream of a device."""
     # What torch's compiled graphs ask; a Stream object costs more.
     raw: Callable[[int], int] | None = getattr(torch._C, "_cuda_getCurrentRawStream", None)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import c_char_p, c_int, c_uint32, c_uint64, c_void_p, py_object
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from . import _c
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType  # not needed to run
 
 VERSION = (1, 0)  # of DLManagedTensorVersioned, which has not changed since
 _PLAIN_NAME, _VERSIONED_NAME = b"dltensor", b"dltensor_versioned"  # of capsules that nobody has taken
@@ -36,15 +39,18 @@ _new = ctypes.PYFUNCTYPE(py_object, c_void_p, c_char_p, c_void_p)(("PyCapsule_Ne
 _is_valid = ctypes.PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = ctypes.PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 
-_given: dict[int, tuple[ctypes.Structure, Any, Callable[[int], None]]] = {}  # by the structures' addresses
+_Given = dict[int, "tuple[ctypes.Structure, ctypes.Array[ctypes.c_int64], Callable[[int], None]]"]
+_given: _Given = {}  # by the structures' addresses
 
 
-def _release(address: int, given: Any = _given) -> None:
+def _release(address: int, given: _Given = _given) -> None:
     structure, _sizes, released = given.pop(address)
     released(ctypes.addressof(structure))
 
 
-def _drop(capsule: int, release: Callable[[int], None] = _release, is_valid: Any = _is_valid) -> None:
+def _drop(
+    capsule: int, release: Callable[[int], None] = _release, is_valid: Callable[[int, bytes], int] = _is_valid
+) -> None:
     for name in (_PLAIN_NAME, _VERSIONED_NAME):
         if is_valid(capsule, name):  # nobody has taken what is in it
             release(_pointer(capsule, name))
@@ -69,7 +75,7 @@ def capsule(
     versioned: bool,
     taken: Callable[[int], None],
     released: Callable[[int], None],
-) -> Any:
+) -> CapsuleType:
     """A capsule of contiguous memory.
 
     Parameters
@@ -106,4 +112,5 @@ def capsule(
     address = ctypes.addressof(structure)
     taken(address)
     _given[address] = structure, sizes, released
-    return _new(address, _VERSIONED_NAME if versioned else _PLAIN_NAME, ctypes.cast(_destructor, c_void_p))
+    made: CapsuleType = _new(address, _VERSIONED_NAME if versioned else _PLAIN_NAME, ctypes.cast(_destructor, c_void_p))
+    return made

@@ -18,7 +18,7 @@ from .errors import InvalidArgumentError
 if TYPE_CHECKING:
     import torch
 
-ml_dtypes: Any
+ml_dtypes: Any  # it has no types of its own
 """The module, or None: it is not required."""
 try:
     ml_dtypes = importlib.import_module("ml_dtypes")
@@ -42,7 +42,7 @@ if ml_dtypes is not None:
     _EXACT["bfloat16"] = np.dtype(ml_dtypes.bfloat16)
 
 
-def name_of(dtype: Any) -> str:
+def name_of(dtype: object) -> str:
     """The name of a type of NumPy, ml_dtypes or torch, or a name itself."""
     if isinstance(dtype, str):
         return dtype
@@ -52,7 +52,7 @@ def name_of(dtype: Any) -> str:
     if dtype is None:  # NumPy's float64
         return "None"
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)  # type: ignore[call-overload]  # what is no type raises
     except (TypeError, ValueError):
         return shown(dtype)
     if found.names is not None or found.subdtype is not None:
@@ -102,7 +102,7 @@ def bits_of_bfloat16(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.where(np.isnan(values), quiet_nan, rounded).astype(np.uint16)
 
 
-def as_numbers(values: Any, parameter: str) -> np.ndarray[Any, Any]:
+def as_numbers(values: object, parameter: str) -> np.ndarray[Any, Any]:
     """A NumPy array of `values`, which are numbers and lose nothing by it."""
     if isinstance(values, np.ma.MaskedArray):
         raise InvalidArgumentError(f"{parameter} is a masked array; allowed: one without a mask, as filled() gives")
@@ -117,13 +117,13 @@ def as_numbers(values: Any, parameter: str) -> np.ndarray[Any, Any]:
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
-def _lost(parameter: str, found: Any, name: str) -> InvalidArgumentError:
+def _lost(parameter: str, found: object, name: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{parameter} has {name_of(found)} numbers that {name} has not; allowed: whole numbers in its range"
     )
 
 
-def to_storage(values: Any, name: str, parameter: str = "values") -> np.ndarray[Any, Any]:
+def to_storage(values: object, name: str, parameter: str = "values") -> np.ndarray[Any, Any]:
     """`values` as contiguous memory of that type, in the machine's byte order.
 
     Floats are rounded; whole numbers must fit. `parameter`: what messages call them.
@@ -145,7 +145,7 @@ def to_storage(values: Any, name: str, parameter: str = "values") -> np.ndarray[
     return converted
 
 
-def to_torch_storage(values: Any, name: str, parameter: str) -> Any:
+def to_torch_storage(values: torch.Tensor, name: str, parameter: str) -> torch.Tensor:
     """The same of a torch tensor, in the host's memory."""
     torch = sys.modules["torch"]
     if values.layout != torch.strided or values.is_quantized or values.device.type == "meta":

@@ -6,13 +6,15 @@ torch has it since 2.10.
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable
+from typing import Callable
+
+from . import _c
 
 _NAME = "dlpack_exchange_api"  # of the capsule
 _MAJOR = 1  # versions of the table with another number lie in memory in another way
 
 # fill(id(object), what byref() gives of a DLTensor); raises what the framework has raised
-Fill = Callable[[int, Any], None]
+Fill = Callable[[int, _c.Reference], None]
 
 
 class _Table(ctypes.Structure):

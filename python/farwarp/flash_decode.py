@@ -189,4 +189,4 @@ class FlashDecode(WithLse):
         if lse is None and self.has_lse:
             lse = self._new(q, self._lse_shape, "float32")
         self._call.enqueue(self, (q, k, v, block_table, lengths, k_scale, v_scale, sinks, out, lse), stream)
-        return (out, lse) if self.has_lse else out
+        return out if lse is None or not self.has_lse else (out, lse)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any, Union, overload
 
 import numpy as np
 
@@ -11,6 +11,13 @@ from . import dtypes
 from .errors import InvalidArgumentError, UnavailableError
 from .tensors import is_torch
 from .world import World
+
+if TYPE_CHECKING:
+    import torch
+
+Numbers = np.ndarray[Any, Any]
+FP8Rows = Union["tuple[Numbers, Numbers]", "tuple[torch.Tensor, torch.Tensor]"]
+"""Numbers and scales."""
 
 MOST_ELEMENTS = 1 << 20  # of 16 bits, of a dispatched row
 
@@ -35,7 +42,11 @@ def packed_elements(hidden: int, groups: int) -> int:
     return (hidden + 4 * groups + 15) // 16 * 8
 
 
-def pack(numbers: Any, scales: Any, dtype: str = "bfloat16") -> Any:
+@overload
+def pack(numbers: Numbers, scales: Numbers, dtype: str = "bfloat16") -> Numbers: ...
+@overload
+def pack(numbers: torch.Tensor, scales: torch.Tensor, dtype: str = "bfloat16") -> torch.Tensor: ...
+def pack(numbers: Any, scales: Any, dtype: str = "bfloat16") -> Any:  # as the overloads say
     """[tokens, hidden] e4m3 and [tokens, groups] float32 -> [tokens, packed_elements()] of a type of 16 bits."""
     tokens, hidden = numbers.shape
     groups = scales.shape[1]
@@ -55,7 +66,11 @@ def pack(numbers: Any, scales: Any, dtype: str = "bfloat16") -> Any:
     return bits.view(dtypes.numpy_type(dtype))
 
 
-def unpack(rows: Any, hidden: int, groups: int, fp8: Any) -> tuple[Any, Any]:
+@overload
+def unpack(rows: Numbers, hidden: int, groups: int, fp8: np.dtype[Any]) -> tuple[Numbers, Numbers]: ...
+@overload
+def unpack(rows: torch.Tensor, hidden: int, groups: int, fp8: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]: ...
+def unpack(rows: Any, hidden: int, groups: int, fp8: Any) -> tuple[Any, Any]:  # as the overloads say
     """The reverse; `fp8`: the numbers' type."""
     if is_torch(rows):
         import torch

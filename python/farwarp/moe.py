@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from . import _c, dtypes
 from .arguments import flag, shape_of, shown, whole
@@ -203,11 +203,9 @@ class MoeAllToAll(MoeCombine):
         self._dispatch_recv = Call(world, "moe_dispatch_recv", "", received)
         fused = _c.lib.unchecked("moe_fused")
 
-        def call_fused(
-            handle: Any, x: Any, indices: Any, weights: Any, count: Any, table: Any, out: Any, stream: Any
-        ) -> int:
-            expert = _RANK_SCALE if table is None else _TABLE
-            return fused(handle, x, indices, weights, count, expert, table, out, stream)
+        def call_fused(handle: ctypes.c_void_p, *arguments: _c.Reference | None) -> int:
+            *sent, table, out, stream = arguments
+            return fused(handle, *sent, _RANK_SCALE if table is None else _TABLE, table, out, stream)
 
         self._fused = Call(world, call_fused, sent + " count expert_table", "out")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -12,11 +12,11 @@ from .array import Array
 from .call import Call
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
-from .fp8_rows import MOST_ELEMENTS, fp8_type, pack, packed_elements, unpack
+from .fp8_rows import MOST_ELEMENTS, FP8Rows, fp8_type, pack, packed_elements, unpack
 from .moe_combine import MoeCombine
 from .moe_operator import Mode
 from .operator import check_world
-from .tensors import Result, Tensor, TensorSpec, is_torch
+from .tensors import HostTensor, Result, Tensor, TensorSpec, is_torch
 from .world import World
 
 if TYPE_CHECKING:
@@ -215,7 +215,11 @@ class MoeRowsAllToAll(MoeCombine):
         packed: PackedT = pack(numbers, scales, self.dtype)
         return packed
 
-    def unpack_fp8(self, rows: Tensor) -> tuple[Any, Any]:
+    @overload
+    def unpack_fp8(self, rows: HostTensor) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]: ...
+    @overload
+    def unpack_fp8(self, rows: Result) -> FP8Rows: ...
+    def unpack_fp8(self, rows: Tensor) -> FP8Rows:
         """What pack_fp8() has packed, of rows that dispatch() has brought.
 
         With torch tensors it is copies on torch's current stream. Of an Array it waits, as Array.numpy() does.
@@ -331,7 +335,7 @@ class MoeRowsAllToAll(MoeCombine):
         return MoeRows(x, indices, weights, counts, offsets)
 
 
-def _check_part(name: str, tensor: Any, rows: int | None, columns: int, dtype: str) -> None:
+def _check_part(name: str, tensor: Tensor, rows: int | None, columns: int, dtype: str) -> None:
     """Raise InvalidArgumentError unless it is [rows, columns] of that type; rows None: any number."""
     shape, found = shape_of(name, tensor), dtypes.name_of(tensor.dtype)
     if len(shape) != 2 or shape[1] != columns or found != dtype or rows not in (None, shape[0]):

@@ -6,7 +6,7 @@ import ctypes
 import sys
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from . import _c
 from .arguments import NotCopyable
@@ -122,8 +122,7 @@ class Operator(NotCopyable):
         """
         if self.handle is None:
             self.open_handle()
-        if self.world.emulated or like.__class__ is Array or not is_torch(like):
+        if self.world.emulated or isinstance(like, Array) or not is_torch(like):
             return Array(self.world, shape, dtype)
-        tensor: Any = like
-        made: Result = tensor.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
+        made: Result = like.new_empty(shape, dtype=getattr(sys.modules["torch"], dtype))
         return made

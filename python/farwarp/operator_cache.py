@@ -5,8 +5,8 @@ They are kept while there is room, and given back when there is none.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from typing import Any, Callable, TypeVar
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Callable, TypeVar, cast
 
 from .errors import MisuseError, OutOfMemoryError
 from .operator import Operator
@@ -25,7 +25,7 @@ class OperatorCache:
 
     def __init__(self, world: World, most: int = MOST_OPERATORS) -> None:
         self._streams, self._most = world.streams, most
-        self._kept: dict[Hashable, list[Operator]] = {}
+        self._kept: dict[Hashable, Sequence[Operator]] = {}
         self._captured: set[Hashable] = set()  # graphs call them as long as they exist
 
     def __len__(self) -> int:
@@ -35,13 +35,13 @@ class OperatorCache:
         """The keys."""
         return iter(self._kept)
 
-    def get(self, key: Hashable, create: Callable[[], list[OperatorT]], what: Any) -> list[OperatorT]:
+    def get(self, key: Hashable, create: Callable[[], list[OperatorT]], what: object) -> list[OperatorT]:
         """The operators of `key`.
 
         Collective if there are none: `create` makes them; where the heap or the World's slots do not suffice, those of
         other keys are closed before, the ones used longest ago first. `what`: of messages.
         """
-        found: Any = self._kept.pop(key, None)
+        found = cast("list[OperatorT] | None", self._kept.pop(key, None))  # create() of that key made them
         capturing = self._streams.is_capturing()
         if found is None:
             if capturing:
@@ -52,7 +52,7 @@ class OperatorCache:
         self._kept[key] = found
         if capturing:
             self._captured.add(key)
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _create(self, create: Callable[[], list[OperatorT]]) -> list[OperatorT]:
         while len(self) >= self._most and self._close_oldest():

@@ -308,7 +308,7 @@ class AllGatherGemm(ParallelGemm):
         if all_x is None and self.return_x:
             all_x = self._new(x, (self.m, self.k), self.dtype)
         self._call.enqueue(self, (x, w, bias, out, all_x), stream)
-        return (out, all_x) if self.return_x else out
+        return out if all_x is None or not self.return_x else (out, all_x)
 
 
 class ReducedGemm(OneResult, ParallelGemm):

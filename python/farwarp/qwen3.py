@@ -5,23 +5,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import warnings
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Union, overload
+from typing import TYPE_CHECKING, Any, Union, overload
 
-from . import _c
+from . import _c, qwen3_desc
 from .arguments import whole
 from .array import Array
-from .descriptor import new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
-from .qwen3_desc import descriptor, end_tokens, generation, heap_bytes, launched_ranks
-from .qwen3_text import load_tokenizer, pieces
+from .qwen3_desc import Arguments, Limits, Options, is_number
+from .qwen3_text import load_tokenizer, pieces, text_of
 from .streams import Request, Sequenced, Streaming, TokenStream
 from .targets import choose_target
 from .world import World
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+    from typing_extensions import Unpack  # not needed to run
 
 Prompt = Union[str, Sequence[int]]
 
@@ -96,7 +98,7 @@ class Qwen3(Streaming, Operator):
         splits: int = 0,
         vectors: str = "faster",
     ) -> None:
-        limits: dict[str, Any] = {
+        limits: Limits = {
             "seed": seed,
             "sequences": sequences,
             "positions": positions,
@@ -109,10 +111,10 @@ class Qwen3(Streaming, Operator):
         self._owns_world = world is None
         if world is None:
             target = choose_target(target)
-            room = self.heap_bytes(model, launched_ranks(), target, **limits)
+            room = self.heap_bytes(model, qwen3_desc.launched_ranks(), target, **limits)
             world = World(target=target, heap_bytes=room)
         try:
-            self._open(world, descriptor(model, limits))
+            self._open(world, qwen3_desc.descriptor(model, limits))
         except BaseException:
             if self._owns_world:
                 world.__exit__(BaseException, None, None)
@@ -123,11 +125,13 @@ class Qwen3(Streaming, Operator):
         self._columns: int = _c.lib.qwen3_columns(self.handle)
         Streaming.__init__(self, sequences, positions)
         self._sampled: dict[int, Array] = {}  # by tokens of a launch
-        self._tokenizer: Any = None
-        self.end_tokens, self.asked_sampling = generation(self.handle)
+        self._tokenizer: PreTrainedTokenizerBase | None = None
+        self.end_tokens, self.asked_sampling = qwen3_desc.generation(self.open_handle())
 
     @classmethod
-    def from_pretrained(cls, folder: str | os.PathLike[str], world: World | None = None, **arguments: Any) -> Qwen3:
+    def from_pretrained(
+        cls, folder: str | os.PathLike[str], world: World | None = None, **arguments: Unpack[Arguments]
+    ) -> Qwen3:
         """A model that Hugging Face has saved. Collective.
 
         Parameters
@@ -142,7 +146,7 @@ class Qwen3(Streaming, Operator):
         return cls(os.fspath(folder), world, **arguments)
 
     @classmethod
-    def random(cls, name: str, world: World | None = None, **arguments: Any) -> Qwen3:
+    def random(cls, name: str, world: World | None = None, **arguments: Unpack[Arguments]) -> Qwen3:
         """A model with random weights from `seed`. Collective.
 
         Parameters
@@ -157,7 +161,9 @@ class Qwen3(Streaming, Operator):
         return cls(f"random:{name}", world, **arguments)
 
     @staticmethod
-    def heap_bytes(model: str, ranks: int = 1, target: str = "auto", *, device: int = 0, **limits: Any) -> int:
+    def heap_bytes(
+        model: str, ranks: int = 1, target: str = "auto", *, device: int = 0, **limits: Unpack[Limits]
+    ) -> int:
         """heap_bytes of a World that only holds this model.
 
         Parameters
@@ -176,17 +182,23 @@ class Qwen3(Streaming, Operator):
         int
             Bytes.
         """
-        return heap_bytes(model, ranks, target, device, limits)
+        return qwen3_desc.heap_bytes(model, ranks, target, device, limits)
 
     # ---- generation
 
     @overload
-    def generate(self, prompts: str, max_tokens: int = 64, **options: Any) -> str: ...
+    def generate(  # type: ignore[overload-overlap]  # text is a sequence of text, too, but one prompt
+        self, prompts: str, max_tokens: int = 64, **options: Unpack[Options]
+    ) -> str: ...
     @overload
-    def generate(self, prompts: Sequence[int], max_tokens: int = 64, **options: Any) -> list[int]: ...
+    def generate(self, prompts: Sequence[int], max_tokens: int = 64, **options: Unpack[Options]) -> list[int]: ...
     @overload
-    def generate(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any) -> list[Any]: ...
-    def generate(self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Any) -> Any:
+    def generate(self, prompts: Sequence[str], max_tokens: int = 64, **options: Unpack[Options]) -> list[str]: ...
+    @overload  # prompts of both kinds, and answers
+    def generate(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Unpack[Options]) -> list[Any]: ...
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Unpack[Options]
+    ) -> str | list[int] | list[Any]:
         """What follows a prompt, or each of several. Every rank calls it.
 
         Parameters
@@ -203,24 +215,23 @@ class Qwen3(Streaming, Operator):
         str, list of int, or list of these
             Text for text, ids for ids.
         """
-        several = not isinstance(prompts, str) and len(prompts) > 0 and not _is_number(prompts[0])
-        all_prompts: list[Any] = list(prompts) if several else [prompts]
+        several = not isinstance(prompts, str) and len(prompts) > 0 and not is_number(prompts[0])
+        all_prompts: list[Prompt] = list(prompts) if several else [prompts]  # type: ignore[arg-type, list-item]
         text = [isinstance(prompt, str) for prompt in all_prompts]
         found: list[list[int]] = [[] for _ in all_prompts]
         with contextlib.closing(self.stream_batch(all_prompts, max_tokens, **options)) as tokens:
             for sequence, token in tokens:
                 found[sequence].append(token)
-        answers = [
-            self.tokenizer.decode(tokens, skip_special_tokens=True) if is_text else tokens
-            for tokens, is_text in zip(found, text)
-        ]
+        answers = [text_of(self.tokenizer, tokens) if is_text else tokens for tokens, is_text in zip(found, text)]
         return answers if several else answers[0]
 
     @overload
-    def stream(self, prompt: str, max_tokens: int = 64, **options: Any) -> TokenStream[str]: ...
+    def stream(self, prompt: str, max_tokens: int = 64, **options: Unpack[Options]) -> TokenStream[str]: ...
     @overload
-    def stream(self, prompt: Sequence[int], max_tokens: int = 64, **options: Any) -> TokenStream[int]: ...
-    def stream(self, prompt: Prompt, max_tokens: int = 64, **options: Any) -> TokenStream[Any]:
+    def stream(self, prompt: Sequence[int], max_tokens: int = 64, **options: Unpack[Options]) -> TokenStream[int]: ...
+    def stream(
+        self, prompt: Prompt, max_tokens: int = 64, **options: Unpack[Options]
+    ) -> TokenStream[str] | TokenStream[int]:
         """What follows `prompt`, as it comes, a launch's tokens one after the other. Every rank calls it.
 
         Several streams can be asked in any order, generate() between. A stream has a sequence from this call until it
@@ -260,10 +271,12 @@ class Qwen3(Streaming, Operator):
         """
         request = self._request([prompt], max_tokens, **options)
         tokens = (token for _, token in self._tokens(request))
-        return TokenStream(pieces(self.tokenizer, tokens) if isinstance(prompt, str) else tokens, request, self)
+        if isinstance(prompt, str):
+            return TokenStream(pieces(self.tokenizer, tokens), request, self)
+        return TokenStream(tokens, request, self)
 
     def stream_batch(
-        self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Any
+        self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Unpack[Options]
     ) -> TokenStream[tuple[int, int]]:
         """The same of several prompts, up to `sequences`: yields (number of the prompt, token id).
 
@@ -299,26 +312,19 @@ class Qwen3(Streaming, Operator):
                     f"prompt {i} has {len(prompt)} tokens and max_tokens is {max_tokens}; allowed: a token at least, "
                     f"and together {self.positions + 1}, positions and 1"
                 )
-        if temperature is None:
-            temperature = 0.0
-            if self.asked_sampling and top_k == 0:
-                asked = ", ".join(f"{name}={value:g}" for name, value in self.asked_sampling.items())
-                warnings.warn(
-                    f"the model asks for draws: {asked}; without a temperature the best tokens are taken", stacklevel=3
-                )
-        sampling = set_fields(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+        sampling = qwen3_desc.sampling_of(self.asked_sampling, temperature, top_k, top_p, seed)
         request = Request(
             frozenset(ends), sampling, min(tokens_per_launch, _MOST_TOKENS), self.world.streams.handle_of(stream)
         )
         self._reserve(request, ids, max_tokens)
         return request
 
-    def _end_tokens(self, given: Any, text: bool) -> list[int]:
+    def _end_tokens(self, given: int | Sequence[int] | None, text: bool) -> list[int]:
         if given is None:
             if self.end_tokens or not text or self.tokenizer.eos_token_id is None:
                 return list(self.end_tokens)
             given = self.tokenizer.eos_token_id
-        return end_tokens(given, self.vocabulary)
+        return qwen3_desc.end_tokens(given, self.vocabulary)
 
     def _start(self, request: Request, one: Sequenced) -> int:
         """Returns the positions that are done."""
@@ -328,16 +334,9 @@ class Qwen3(Streaming, Operator):
         with self.world.exclusive():
             handle = self.open_handle()
             self.world.streams.use(request.stream)
-            self.world.check_call(
-                _c.lib.qwen3_start(
-                    handle,
-                    one.column,
-                    ctypes.addressof(numbers),
-                    len(one.prompt),
-                    ctypes.addressof(sampling),
-                    request.stream,
-                )
-            )
+            prompt, drawn = ctypes.addressof(numbers), ctypes.addressof(sampling)
+            code = _c.lib.qwen3_start(handle, one.column, prompt, len(one.prompt), drawn, request.stream)
+            self.world.check_call(code)
         return len(one.prompt) - 1 if self.prefill_tokens else 0
 
     def _stop(self, column: int, stream: int | None) -> int:
@@ -367,7 +366,7 @@ class Qwen3(Streaming, Operator):
     # ---- text
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> PreTrainedTokenizerBase:
         """The tokenizer in the model's folder. UnavailableError without transformers, or for random weights."""
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self.model)
@@ -394,7 +393,3 @@ class Qwen3(Streaming, Operator):
             self.world.__exit__(kind, error, trace)
         else:
             super().__exit__(kind, error, trace)
-
-
-def _is_number(value: Any) -> bool:
-    return hasattr(value, "__index__")

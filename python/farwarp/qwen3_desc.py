@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import operator
 import os
-from typing import Any
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from . import _c
 from .arguments import shown, whole
@@ -13,12 +15,48 @@ from .descriptor import choice, new_desc, set_fields
 from .errors import InvalidArgumentError, check
 from .targets import choose_target, target_number
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs  # not needed to run
+
+    from .device_streams import StreamLike
+
 _MOST_END_TOKENS = 8  # FARWARP_MOST_END_TOKENS
 _VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
-def descriptor(model: str, limits: dict[str, Any]) -> Any:
+class Limits(TypedDict, total=False):
+    """Parameters of Qwen3 that the room depends on, and seed."""
+
+    seed: int
+    sequences: int
+    positions: int
+    most_top_k: int
+    prefill_tokens: int
+    max_sms: int
+    splits: int
+    vectors: str
+
+
+class Arguments(Limits, total=False):
+    """Parameters of Qwen3 that have defaults."""
+
+    target: str
+
+
+class Options(TypedDict, total=False):
+    """Those of Qwen3.stream()."""
+
+    end_token: int | Sequence[int] | None
+    temperature: float | None
+    top_k: int
+    top_p: float
+    seed: int
+    tokens_per_launch: int
+    stream: StreamLike
+
+
+def descriptor(model: str, limits: Limits) -> _c.Desc:
     """The farwarp_qwen3_desc of a model with limits of the class."""
     vectors = choice("vectors", limits.get("vectors", "faster"), _VECTORS)
     desc = set_fields(new_desc(_c.Qwen3Desc), **{**limits, "vectors": vectors})
@@ -31,7 +69,7 @@ def descriptor(model: str, limits: dict[str, Any]) -> Any:
     return desc
 
 
-def heap_bytes(model: str, ranks: int, target: str, device: int, limits: dict[str, Any]) -> int:
+def heap_bytes(model: str, ranks: int, target: str, device: int, limits: Limits) -> int:
     """What Qwen3.heap_bytes() says."""
     needed = ctypes.c_int64()
     number = target_number(choose_target(target))
@@ -48,7 +86,7 @@ def launched_ranks() -> int:
     return ranks.value
 
 
-def generation(handle: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
+def generation(handle: ctypes.c_void_p) -> tuple[tuple[int, ...], dict[str, float]]:
     """What the model's generation_config.json says: its end tokens, and how tokens are drawn."""
     tokens, count, asked = (ctypes.c_int32 * _MOST_END_TOKENS)(), ctypes.c_int32(), new_desc(_c.Sampling)
     check(_c.lib.qwen3_generation(handle, *(ctypes.addressof(one) for one in (tokens, count, asked))))
@@ -56,7 +94,7 @@ def generation(handle: Any) -> tuple[tuple[int, ...], dict[str, Any]]:
     return tuple(tokens[: count.value]), sampling if asked.temperature != 0 else {}
 
 
-def end_tokens(given: Any, vocabulary: int) -> list[int]:
+def end_tokens(given: int | Sequence[int], vocabulary: int) -> list[int]:
     """A caller's end_token, which is a token or several; InvalidArgumentError unless there are such tokens."""
     allowed = f"None, or up to {_MOST_END_TOKENS} tokens of 0 to {vocabulary - 1}"
     try:
@@ -68,9 +106,26 @@ def end_tokens(given: Any, vocabulary: int) -> list[int]:
     return tokens
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> TypeIs[int]:
     try:
-        operator.index(value)
+        operator.index(value)  # type: ignore[arg-type]  # what is none raises
     except TypeError:
         return False
     return True
+
+
+def sampling_of(asked: dict[str, float], temperature: float | None, top_k: int, top_p: float, seed: int) -> _c.Desc:
+    """The farwarp_sampling of a call of Qwen3's, in whose caller's name it warns; `asked`: as generation() says."""
+    if temperature is None:
+        temperature = 0.0
+        if asked and top_k == 0:
+            values = ", ".join(f"{name}={value:g}" for name, value in asked.items())
+            warnings.warn(
+                f"the model asks for draws: {values}; without a temperature the best tokens are taken", stacklevel=4
+            )
+    return set_fields(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a token, where a prompt may be."""
+    return hasattr(value, "__index__")

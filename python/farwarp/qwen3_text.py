@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .errors import InvalidArgumentError, UnavailableError
+
+if TYPE_CHECKING:
+    import transformers
 
 # What transformers reads of a tokenizer.
 _TOKENIZER_FILES = (
@@ -22,7 +25,7 @@ _TOKENIZER_FILES = (
 )
 
 
-def load_tokenizer(model: str) -> Any:
+def load_tokenizer(model: str) -> transformers.PreTrainedTokenizerBase:
     """The tokenizer in the model's folder.
 
     Parameters
@@ -54,19 +57,27 @@ def load_tokenizer(model: str) -> Any:
         path = os.path.join(model, name)
         if os.path.lexists(path) and not os.path.isfile(path):
             raise InvalidArgumentError(f"{path} is no regular file; allowed: a file of a tokenizer")
-    return transformers.AutoTokenizer.from_pretrained(model)
+    tokenizer: transformers.PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(model)
+    return tokenizer
 
 
-def pieces(tokenizer: Any, tokens: Iterator[int]) -> Iterator[str]:
+def text_of(tokenizer: transformers.PreTrainedTokenizerBase, tokens: list[int]) -> str:
+    """Without special tokens."""
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
+    assert isinstance(text, str)  # a list of several sequences only
+    return text
+
+
+def pieces(tokenizer: transformers.PreTrainedTokenizerBase, tokens: Iterator[int]) -> Iterator[str]:
     """Pieces of text; a character comes when all its tokens have come."""
     found: list[int] = []
     told = ""
     for token in tokens:
         found.append(token)
-        text = tokenizer.decode(found, skip_special_tokens=True)
+        text = text_of(tokenizer, found)
         if not text.endswith("\N{REPLACEMENT CHARACTER}") and text != told:
             yield text[len(told) :]
             told = text
-    text = tokenizer.decode(found, skip_special_tokens=True)
+    text = text_of(tokenizer, found)
     if text != told:  # the answer ends within a character
         yield text[len(told) :]

@@ -7,7 +7,7 @@ import ctypes
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Callable, TypeVar
+from typing import Callable, TypeVar
 
 from . import _c
 from .arguments import milliseconds, whole
@@ -41,7 +41,7 @@ def run(
     function: Callable[..., Returned],
     ranks: int = 4,
     target: str = "emu_sm90",
-    args: Sequence[Any] = (),
+    args: Sequence[object] = (),
     *,
     deadline: float = 10.0,
     heap_bytes: int = 256 << 20,
@@ -87,7 +87,7 @@ def _run(
     function: Callable[..., Returned],
     ranks: int,
     target: str,
-    args: Sequence[Any],
+    args: Sequence[object],
     depth: int,
     deadline: float,
     heap_bytes: int,
@@ -95,7 +95,7 @@ def _run(
     threads = ctypes.c_void_p()
     check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
     target = choose_target(target)
-    results: list[Any] = [None] * ranks
+    results: dict[int, Returned] = {}  # by ranks
     failures: list[tuple[int, BaseException]] = []  # in the order of time
 
     def work(rank: int) -> None:
@@ -134,4 +134,4 @@ def _run(
         if hasattr(error, "add_note"):  # Python 3.11
             error.add_note(f"on rank {rank} of {ranks}")
         raise error
-    return results
+    return [results[rank] for rank in range(ranks)]

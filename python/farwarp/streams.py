@@ -5,8 +5,9 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from . import _c
 from .errors import MisuseError, check
 
 T = TypeVar("T")
@@ -23,7 +24,7 @@ class Sequenced:
 class Request:
     """Prompts that are answered together."""
 
-    def __init__(self, ends: frozenset[int], sampling: Any, tokens_per_launch: int, stream: int | None) -> None:
+    def __init__(self, ends: frozenset[int], sampling: _c.Desc, tokens_per_launch: int, stream: int | None) -> None:
         self.ends, self.sampling, self.tokens_per_launch, self.stream = ends, sampling, tokens_per_launch, stream
         self.sequences: list[Sequenced] = []  # those that have not ended
         self.started = False

@@ -5,13 +5,25 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import torch
 
 from .errors import InvalidArgumentError, MisuseError
 from .operator_cache import OperatorCache, OperatorT
 from .world import World
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # not needed to run
+
+
+class WorldOptions(TypedDict, total=False):
+    """World's."""
+
+    target: str
+    device: int
+    deadline: float
+    heap_bytes: int
 
 
 class Group:
@@ -21,7 +33,7 @@ class Group:
         self.world, self.owned = world, owned
         self.operators = OperatorCache(world)
 
-    def operator(self, kind: Callable[..., OperatorT], *sizes: int, **options: Any) -> OperatorT:
+    def operator(self, kind: Callable[..., OperatorT], *sizes: int, **options: object) -> OperatorT:
         """The operator of these sizes. Collective, if there is none yet."""
         key = (kind, sizes, *options.values())
         create = partial(kind, self.world, *sizes, **options)
@@ -40,7 +52,7 @@ groups: dict[str, Group] = {}
 _lock = threading.Lock()
 
 
-def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **options: Any) -> None:
+def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **options: Unpack[WorldOptions]) -> None:
     """Give a group its World. Collective.
 
     Without this call the first operator makes one with the defaults: on a GPU, torch's current one. Operators take room
@@ -99,11 +111,12 @@ def close(group_name: str) -> None:
         group.close()
 
 
-def process_group(group_name: str) -> Any:
+def process_group(group_name: str) -> torch.distributed.ProcessGroup:
     """The torch.distributed.ProcessGroup of that name."""
     try:
-        distributed: Any = torch.distributed.distributed_c10d
-        return distributed._resolve_process_group(group_name)
+        distributed: Any = torch.distributed.distributed_c10d  # what resolves names is not public
+        found: torch.distributed.ProcessGroup = distributed._resolve_process_group(group_name)
+        return found
     except Exception as error:
         raise InvalidArgumentError(
             f"group_name is {group_name!r} ({error}); allowed: the group_name of a ProcessGroup"

@@ -21,7 +21,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import NoReturn
 
 import torch
 
@@ -59,7 +59,7 @@ _REFUSED = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> NoReturn:
     if name in _REFUSED:
         raise AttributeError(f"farwarp.symm_mem has no {name}: {_REFUSED[name]}; allowed: {', '.join(__all__)}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -85,7 +85,7 @@ def _check_dimension(name: str, dimension: int, A: torch.Tensor) -> int:
 
 
 @contextlib.contextmanager
-def _of_tensors(**tensors: Any) -> Iterator[None]:
+def _of_tensors(**tensors: torch.Tensor | list[torch.Tensor]) -> Iterator[None]:
     """An operator is created for them, in whose terms it says what is not allowed."""
     try:
         yield
@@ -167,7 +167,7 @@ def fused_all_gather_matmul(
 
 def _all_gather_matmul(
     A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
-) -> Any:
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     at = _check_dimension("gather_dim", gather_dim, A)
     if not Bs:
         raise InvalidArgumentError("Bs is empty; allowed: one matrix or more")
@@ -177,8 +177,8 @@ def _all_gather_matmul(
     keep_x = return_A or len(ws) > 1
     with _of_tensors(A_shard=A, Bs=Bs):
         first = group.operator(AllGatherGemm, rows * size, ws[0].shape[0] * size, k, dtype=dtype, return_x=keep_x)
-    results: Any = first(x, ws[0])
-    y, all_x = results if keep_x else (results, x)
+    results = first(x, ws[0])
+    y, all_x = results if isinstance(results, tuple) else (results, x)
     ys = [y]
     for w in ws[1:]:
         with _of_tensors(A_shard=A, Bs=Bs):
@@ -192,7 +192,7 @@ def _all_gather_matmul(
 
 def _fake_all_gather_matmul(
     A: torch.Tensor, Bs: list[torch.Tensor], gather_dim: int, group_name: str, return_A: bool
-) -> Any:
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
     at = _check_dimension("gather_dim", gather_dim, A)
     rows = A.shape[at] * size_of(group_name)
     gathered = A.new_empty(_with(A.shape, at, rows, A.shape[-1])) if return_A else A.new_empty(0)
@@ -339,7 +339,7 @@ def _all_reduce_in_place(input: torch.Tensor, reduce_op: str, group_name: str, a
     _all_reduce_out(input, reduce_op, group_name, algorithm, input)
 
 
-def _nothing(*_arguments: Any) -> None:
+def _nothing(*_arguments: object) -> None:
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, Union
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .array import Array
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import TypeGuard  # not needed to run
 
 Tensor = Union[Array, "np.ndarray[Any, Any]", "torch.Tensor"]
 """What operators take; NumPy arrays and torch tensors in the host's memory on the emulator only."""
@@ -35,7 +36,14 @@ class TensorSpec(NamedTuple):
     dtype: str
 
 
-def is_torch(value: Any) -> bool:
+class WithSpecs(Protocol):
+    """An operator of which the shapes of results follow from its creation."""
+
+    def result_specs(self) -> tuple[TensorSpec, ...]:
+        """Shape and type of each result of a call."""
+
+
+def is_torch(value: object) -> TypeGuard[torch.Tensor]:
     """Whether it is a torch tensor, in whatever memory."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)

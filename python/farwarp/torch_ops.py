@@ -48,7 +48,7 @@ from .flash_decode import FlashDecode
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
-from .tensors import TensorSpec
+from .tensors import TensorSpec, WithSpecs
 from .torch_results import OpResults, check_apart, copy_to, in_torch
 
 __all__ = ["register"]
@@ -128,7 +128,7 @@ _FORMS = {
     "moe": "a MoeAllToAll",
     "moe_fp8": "a MoeAllToAll with scales",
 }
-_BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (
+_BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (  # each is given an operator of its class
     (Gemm, lambda operator: "gemm"),
     (AllGatherGemm, lambda operator: "ag_gemm_x" if operator.return_x else "ag_gemm"),
     (GemmReduceScatter, lambda operator: "gemm_rs"),
@@ -140,7 +140,7 @@ _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (
 )
 
 
-def _form_of(operator: Any) -> str:
+def _form_of(operator: Operator) -> str:
     if isinstance(operator, MoeAllToAll) and operator.weights_at_combine:
         raise InvalidArgumentError("operator is a MoeAllToAll with weights_at_combine; allowed: one without")
     for kind, form in _BY_CLASS:
@@ -151,7 +151,7 @@ def _form_of(operator: Any) -> str:
     )
 
 
-def _find(op: str, forms: tuple[str, ...]) -> Any:
+def _find(op: str, forms: tuple[str, ...]) -> Any:  # of the class that the forms say
     named = _named.get(op)
     operator = None if named is None else named.operator()
     if named is None or operator is None:
@@ -173,16 +173,13 @@ def _find(op: str, forms: tuple[str, ...]) -> Any:
 
 def _attention(
     operator: Attention,
-    q: Any,
-    k: Any,
-    v: Any,
-    sinks: Any,
-    starts: Any,
-    key_starts: Any,
-    counts: Any,
-    table: Any,
-    **to: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *more: torch.Tensor | None,
+    **to: torch.Tensor,
 ) -> OpResults:
+    sinks, starts, key_starts, counts, table = more
     return operator(
         q, k, v, sinks=sinks, query_starts=starts, key_starts=key_starts, key_counts=counts, block_table=table, **to
     )
@@ -190,26 +187,37 @@ def _attention(
 
 def _decode(
     operator: FlashDecode,
-    q: Any,
-    k: Any,
-    v: Any,
-    table: Any,
-    lengths: Any,
-    k_scale: Any,
-    v_scale: Any,
-    sinks: Any,
-    **to: Any,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    table: torch.Tensor,
+    lengths: torch.Tensor,
+    *more: torch.Tensor | None,
+    **to: torch.Tensor,
 ) -> OpResults:
+    k_scale, v_scale, sinks = more
     return operator(q, k, v, table, lengths, k_scale=k_scale, v_scale=v_scale, sinks=sinks, **to)
 
 
-def _dispatch(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, count: Any, **to: Any) -> OpResults:
-    out = MoeReceived(**{"scales": None, **to}) if to else None
-    received = operator.dispatch(x, indices, weights, count=count, out=out)
-    return tuple(received)[:4] if operator.scales is None else tuple(received)
+def _dispatch(
+    operator: MoeAllToAll,
+    x: torch.Tensor,
+    indices: torch.Tensor,
+    weights: torch.Tensor,
+    count: torch.Tensor | None,
+    **to: torch.Tensor,
+) -> OpResults:
+    out = None
+    if to:
+        out = MoeReceived(to["recv_x"], to["counts"], to["offsets"], to["origins"], to.get("scales"))
+    recv_x, counts, offsets, origins, scales = operator.dispatch(x, indices, weights, count=count, out=out)
+    received = recv_x, counts, offsets, origins
+    return received if scales is None else (*received, scales)
 
 
-def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any) -> OpResults:
+def _combine(
+    operator: MoeAllToAll, y: torch.Tensor, indices: torch.Tensor, count: torch.Tensor | None, **to: torch.Tensor
+) -> OpResults:
     if indices.shape[0] != operator.tokens:
         raise InvalidArgumentError(
             f"indices has {indices.shape[0]} rows; allowed: {operator.tokens}, those of the dispatch"
@@ -217,13 +225,20 @@ def _combine(operator: MoeAllToAll, y: Any, indices: Any, count: Any, **to: Any)
     return operator.combine(y, **to)
 
 
-def _fused(operator: MoeAllToAll, x: Any, indices: Any, weights: Any, table: Any, count: Any, **to: Any) -> OpResults:
+def _fused(
+    operator: MoeAllToAll,
+    x: torch.Tensor,
+    indices: torch.Tensor,
+    weights: torch.Tensor,
+    table: torch.Tensor | None,
+    count: torch.Tensor | None,
+    **to: torch.Tensor,
+) -> OpResults:
     return operator.fused(x, indices, weights, expert_table=table, count=count, **to)
 
 
-def _fixed(operator: Any, *_inputs: Any) -> tuple[TensorSpec, ...]:
-    specs: tuple[TensorSpec, ...] = operator.result_specs()
-    return specs
+def _fixed(operator: WithSpecs, *_inputs: object) -> tuple[TensorSpec, ...]:
+    return operator.result_specs()
 
 
 def _rows_of(tensor: int) -> Callable[..., tuple[TensorSpec, ...]]:
@@ -298,10 +313,10 @@ _library = torch.library.Library("farwarp", "DEF")
 _DEVICES = ("CPU", "CUDA")  # torch for AMD calls its device CUDA, too
 
 
-def _default(op: _Op) -> Callable[..., Any]:
+def _default(op: _Op) -> Callable[..., object]:
     call, forms, most = op.call, op.forms, op.inputs.count("Tensor")
 
-    def kernel(name: str, *inputs: Any) -> Any:
+    def kernel(name: str, *inputs: torch.Tensor | None) -> torch.Tensor | tuple[torch.Tensor, ...]:
         if len(inputs) < most:  # torch leaves out trailing ones that have their defaults
             inputs += (None,) * (most - len(inputs))
         return in_torch(call(_find(name, forms), *inputs))
@@ -313,7 +328,7 @@ def _out(op: _Op) -> Callable[..., None]:
     call, forms, most = op.call, op.forms, op.inputs.count("Tensor")
     names = [word.split("=")[0] for word in op.inputs.replace(",", "").split() if not word.startswith("Tensor")]
 
-    def kernel(name: str, *inputs: Any, **outputs: Any) -> None:
+    def kernel(name: str, *inputs: torch.Tensor | None, **outputs: torch.Tensor) -> None:
         if len(inputs) < most:
             inputs += (None,) * (most - len(inputs))
         operator = _find(name, forms)
@@ -326,11 +341,11 @@ def _out(op: _Op) -> Callable[..., None]:
     return kernel
 
 
-def _fake(op: _Op) -> Callable[..., Any]:
-    def fake(name: str, *inputs: Any) -> Any:
+def _fake(op: _Op) -> Callable[..., object]:
+    def fake(name: str, first: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor | tuple[torch.Tensor, ...]:
         made = tuple(
-            inputs[0].new_empty(tuple(shape), dtype=torch_type(dtype))
-            for shape, dtype in op.results(_find(name, op.forms), *inputs)
+            first.new_empty(tuple(shape), dtype=torch_type(dtype))
+            for shape, dtype in op.results(_find(name, op.forms), first, *others)
         )
         return made if len(made) > 1 else made[0]
 
@@ -338,13 +353,13 @@ def _fake(op: _Op) -> Callable[..., Any]:
 
 
 def _fake_out(op: _Op) -> Callable[..., None]:
-    def fake(name: str, *inputs: Any, **outputs: Any) -> None:
+    def fake(name: str, *inputs: torch.Tensor | None, **outputs: torch.Tensor) -> None:
         _find(name, op.forms)
 
     return fake
 
 
-def define(schema: str, kernel: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def define(schema: str, kernel: Callable[..., object], fake: Callable[..., object]) -> None:
     """An operator of torch.ops.farwarp."""
     name = schema[: schema.index("(")]
     strides = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Union, overload
 
 import torch
 
 from .array import Array
-from .dtypes import torch_type
 from .errors import InvalidArgumentError
+from .tensors import Result
 
-OpResults = Any  # of a call: a tensor or several, torch's or farwarp's
+OpResults = Union[Result, "tuple[Result, ...]"]  # of a call
 
 
-def in_torch(results: OpResults) -> OpResults:
+@overload
+def in_torch(results: Result) -> torch.Tensor: ...
+@overload
+def in_torch(results: tuple[Result, ...]) -> tuple[torch.Tensor, ...]: ...
+def in_torch(results: OpResults) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """Results of a call as torch tensors: on the emulator they are Arrays."""
-    if results.__class__ is Array:
-        return results.torch()
-    if results.__class__ is tuple and results[0].__class__ is Array:
-        return tuple(array.torch() for array in results)
-    return results
+    if isinstance(results, tuple):
+        return tuple(in_torch(result) for result in results)
+    return results.torch() if isinstance(results, Array) else results
 
 
 def copy_to(outputs: dict[str, torch.Tensor], results: OpResults) -> None:
     """Of a call on the emulator, to the tensors that its caller has given."""
-    for (name, output), array in zip(outputs.items(), results if results.__class__ is tuple else (results,)):
-        dtype = torch_type(array.dtype)
-        if output.dtype != dtype or tuple(output.shape) != array.shape or not output.is_contiguous():
+    made = in_torch(results)
+    for (name, output), result in zip(outputs.items(), made if isinstance(made, tuple) else (made,)):
+        shape, dtype = tuple(result.shape), result.dtype
+        if output.dtype != dtype or tuple(output.shape) != shape or not output.is_contiguous():
             raise InvalidArgumentError(
                 f"{name} has shape {tuple(output.shape)}, strides {output.stride()}, {output.dtype}; "
-                f"allowed: {array.shape}, contiguous, {dtype}"
+                f"allowed: {shape}, contiguous, {dtype}"
             )
-        output.copy_(array.torch())
+        output.copy_(result)
 
 
 def check_apart(
