@@ -1,5 +1,7 @@
 """Cases of random_calls.py: operators with random shapes, their calls' tensors, and exact results in plain torch."""
 
+from __future__ import annotations
+
 import random
 from typing import Any, Callable, NamedTuple
 
@@ -43,8 +45,8 @@ class Case(NamedTuple):
     draw: Callable[[], tuple[tuple, tuple]]
     """() -> tensors of a call, each time others, and the exact results"""
     by_class: Callable[..., Any]
-    by_op: Callable[..., Any]
-    """(name, tensors...)"""
+    by_op: Callable[..., Any] | None
+    """(name, tensors...); None: torch has no op for it"""
 
 
 def gemm(world, place):
@@ -266,6 +268,24 @@ def moe_fused(world, place):
     return Case(operator, draw, operator.fused, OPS.moe_fused)
 
 
+def moe_rows(world, place):
+    """The same of rows by tokens: an owner's experts are one factor for each row."""
+    shape = moe_shape(world, place)
+    operator = farwarp.MoeRowsAllToAll(world, *shape)
+    factors = 1.0 + place.permuted(shape[0]) % 16
+    mine = factors.chunk(world.size)[world.rank]
+
+    def draw():
+        tensors = routed(world, place, *shape)
+        return tensors, (scaled(*tensors, factors),)
+
+    def by_class(x, indices, weights):
+        rows, experts, shares, _, _ = map(torch_ops.in_torch, operator.dispatch(x, indices, weights))
+        return operator.combine(scaled(rows, experts, shares, mine).bfloat16())
+
+    return Case(operator, draw, by_class, None)
+
+
 CASES = {
     "gemm": gemm,
     "ag-gemm": product(farwarp.AllGatherGemm, OPS.ag_gemm),
@@ -278,4 +298,5 @@ CASES = {
     "attention paged": paged_attention,
     "flash-decode": flash_decode(False),
     "flash-decode shared": flash_decode(True),
+    "moe rows": moe_rows,
 }

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from .buffer import Buffer
 from .config import Config
 from .event import EventHandle, EventOverlap
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["Buffer", "Config", "EventHandle", "EventOverlap", "install", "top_level"]
 
@@ -37,7 +40,7 @@ def install() -> None:
         raise ImportError(f"deep_ep is {found!r} in this process already; allowed: install() before its first import")
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> torch.dtype:
     if name == "topk_idx_t":  # the type of top-k indices that programs should make
         import torch
 

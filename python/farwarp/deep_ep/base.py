@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any, Union
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ..arguments import NotCopyable
 from ..errors import InvalidArgumentError, MisuseError, UnavailableError
 from ..operator_cache import OperatorCache
 from ..world import World
-from .event import EventHandle, EventOverlap
+from .event import EventHandle, EventOverlap, TorchStream
 from .memory import DeviceMemory
 from .order import Order
 
 if TYPE_CHECKING:
     import torch
 
-Given = Union["torch.Tensor", "np.ndarray[Any, Any]"]
-"""What programs give and get: torch tensors on the device; on the emulator NumPy arrays, or torch tensors in the host's
-memory."""
-
 WORLD_BYTES = 2 << 20  # of the heap, for the world itself
 _LEAST_HEAP = 64 << 20
 
 
-def refuse(method: str, **options: Any) -> None:
+def refuse(method: str, **options: object) -> None:
     """Raise UnavailableError for one of DeepEP's options that are not here, unless it is None or False."""
     for name, value in options.items():
         if value is not None and value is not False:
@@ -54,7 +48,7 @@ class BufferBase(NotCopyable):
         use_fabric: bool = False,
         explicitly_destroy: bool = False,
         enable_shrink: bool = False,
-        comm: Any = None,
+        comm: object = None,
     ) -> None:
         refuse("Buffer", enable_shrink=enable_shrink, comm=comm)
         if not allow_nvlink_for_low_latency_mode:
@@ -100,7 +94,7 @@ class BufferBase(NotCopyable):
             self._comm_stream = sys.modules["torch"].cuda.Stream(self._world.device)
         return self._comm_stream
 
-    def _enqueue(self, work: Callable[[Any], None], stream: Any = None) -> None:
+    def _enqueue(self, work: Callable[[TorchStream], None], stream: TorchStream = None) -> None:
         """work(stream), in the order of this Buffer's calls; None: the current stream."""
         self._order.before(stream)
         work(stream)
@@ -108,9 +102,9 @@ class BufferBase(NotCopyable):
 
     def _run(
         self,
-        work: Callable[[Any], None],
+        work: Callable[[TorchStream], None],
         async_finish: bool,
-        tensors: tuple[Any, ...],
+        tensors: tuple[object, ...],
         previous_event: EventOverlap | None = None,
     ) -> EventOverlap:
         """Enqueue on the current stream, or with async_finish on the communication stream.
@@ -138,5 +132,5 @@ def current_device() -> int:
     return int(torch.cuda.current_device()) if torch is not None and torch.cuda.is_available() else 0
 
 
-def _world_of(group: Any, room: int, deadline: float) -> World:
+def _world_of(group: torch.distributed.ProcessGroup, room: int, deadline: float) -> World:
     return World(group, device=current_device(), deadline=deadline, heap_bytes=max(room + WORLD_BYTES, _LEAST_HEAP))

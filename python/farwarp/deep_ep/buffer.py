@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from ..errors import InvalidArgumentError, UnavailableError
 from ..targets import choose_target
@@ -119,7 +119,7 @@ class Buffer(LowLatencyMethods, NormalMethods):
         """Nothing: the buffers are always clean."""
         self._world.check_open()
 
-    def get_local_buffer_tensor(self, *args: Any, **options: Any) -> NoReturn:
+    def get_local_buffer_tensor(self, *args: object, **options: object) -> NoReturn:
         """Not here: UnavailableError."""
         raise UnavailableError(
             "Buffer.get_local_buffer_tensor(): a buffer of farwarp.deep_ep has no such tensor; allowed: other methods"

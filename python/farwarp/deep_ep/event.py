@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Optional
+
+if TYPE_CHECKING:
+    import torch
+
+TorchStream = Optional["torch.cuda.Stream"]
+"""None: the current stream."""
 
 
 class EventHandle:
@@ -12,14 +19,14 @@ class EventHandle:
     Where there is no GPU every call has ended when it returns, and there is nothing to wait for.
     """
 
-    def __init__(self, stream: Any = None) -> None:
-        torch = sys.modules.get("torch")
-        self._event: Any = None
-        if torch is not None and torch.cuda.is_available():
-            self._event = torch.cuda.Event()
-            self._event.record(torch.cuda.current_stream() if stream is None else stream)
+    def __init__(self, stream: TorchStream = None) -> None:
+        loaded = sys.modules.get("torch")
+        self._event: torch.cuda.Event | None = None
+        if loaded is not None and loaded.cuda.is_available():
+            self._event = loaded.cuda.Event()
+            self._event.record(loaded.cuda.current_stream() if stream is None else stream)
 
-    def wait_on(self, stream: Any) -> None:
+    def wait_on(self, stream: torch.cuda.Stream) -> None:
         """`stream` waits for it."""
         if self._event is not None:
             stream.wait_event(self._event)
@@ -39,7 +46,7 @@ class EventOverlap:
     In a `with` statement the current stream waits at the end of the block.
     """
 
-    def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[Any, ...] | None = None) -> None:
+    def __init__(self, event: EventHandle | None = None, extra_tensors: tuple[object, ...] | None = None) -> None:
         self.event = event
         self.extra_tensors = extra_tensors
 
@@ -53,6 +60,8 @@ class EventOverlap:
     def __enter__(self) -> EventOverlap:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.event is not None:
             self.event.current_stream_wait()

@@ -11,7 +11,9 @@ from .. import _c
 from ..call import Call
 from ..errors import MisuseError, check
 from ..moe_operator import MoeOperator
+from ..tensors import Tensor
 from ..world import World
+from .event import TorchStream
 from .memory import FP8, DeviceMemory, HostMemory, Written
 from .moe_desc import descriptor, heap_bytes_of
 
@@ -79,9 +81,10 @@ class LowLatencyOperator(MoeOperator):
         self.last: LowLatencyCall | None = None  # the last one that was dispatched
         self.combine_buffer: Written | None = None  # what get_next_low_latency_combine_buffer() has given
         self.offsets: Written | None = None  # which no program sees
-        self._makers: tuple[Callable[[], Written], Callable[[], Written], Callable[[], Written], Any] | None = (
-            None  # of new_results()
-        )
+        self._makers: (
+            tuple[Callable[[], Written], Callable[[], Written], Callable[[], Written], Callable[[], Written | None]]
+            | None
+        ) = None  # of new_results()
         sent, received = (
             "x topk_idx topk_weights",
             "recv_x recv_count offsets scales cumulative_local_expert_recv_stats handle",
@@ -98,7 +101,7 @@ class LowLatencyOperator(MoeOperator):
         """Of a dispatch: rows, counts, its handle's memory, scales."""
         if self._makers is None or memory.on_host:
             shape, local, room = self.shape, self.local_experts, self.room
-            scales: Any = _nothing
+            scales: Callable[[], Written | None] = _nothing
             if shape.exponents:
                 scales = memory.maker((local, room, shape.hidden // (4 * SCALED)), "int32", columns=True)
             elif shape.fp8:
@@ -129,7 +132,7 @@ class LowLatencyCall(Sequence[Any]):
         self.phase = Phase.SENT
         self._operator = operator  # that of its outstanding half, or of its dispatch
         self.recv_x, self.recv_count, self.kept, self.scales = operator.new_results(memory)
-        self._inputs: tuple[Any, ...] = ()  # what the device still reads
+        self._inputs: tuple[Tensor | None, ...] = ()  # what the device still reads
         self._out: Written | None = None
 
     # ---- the handle
@@ -137,7 +140,7 @@ class LowLatencyCall(Sequence[Any]):
     def __len__(self) -> int:
         return 5
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # elements of several types
         if isinstance(index, slice):
             return tuple(self)[index]
         if index < 0:
@@ -154,19 +157,19 @@ class LowLatencyCall(Sequence[Any]):
 
     # ---- dispatch
 
-    def send(self, x: Any, topk_idx: Any, stream: Any) -> None:
+    def send(self, x: Tensor, topk_idx: Tensor, stream: TorchStream) -> None:
         operator = self._operator
         keep = operator.dispatch_send.enqueue(operator, (x, topk_idx, None, None), stream)
         self._inputs = (x, topk_idx, *keep)
         operator.pending = operator.last = self
 
-    def receive(self, stream: Any) -> None:
+    def receive(self, stream: TorchStream) -> None:
         operator = self._operator
         operator.dispatch_recv.enqueue(operator, self._received(), stream)
         operator.pending = None
         self._arrived()
 
-    def dispatch(self, x: Any, topk_idx: Any, stream: Any) -> None:
+    def dispatch(self, x: Tensor, topk_idx: Tensor, stream: TorchStream) -> None:
         """send() and receive() in one launch."""
         operator = self._operator
         keep = operator.dispatch.enqueue(operator, (x, topk_idx, None, *self._received()), stream)
@@ -179,7 +182,7 @@ class LowLatencyCall(Sequence[Any]):
         self.memory.deliver((self.recv_x, self.recv_count, self.scales, self.stats))
         self.stats = None
 
-    def _received(self) -> tuple[Any, ...]:
+    def _received(self) -> tuple[Tensor | None, ...]:
         scales = None if self.scales is None else self.scales.device
         stats = None if self.stats is None else self.stats.device
         offsets = self._operator.offsets
@@ -188,19 +191,31 @@ class LowLatencyCall(Sequence[Any]):
     # ---- combine, as often as wanted
 
     def combine(
-        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Written, stream: Any
+        self,
+        operator: LowLatencyOperator,
+        x: Tensor,
+        topk_idx: Tensor,
+        weights: Tensor,
+        out: Written,
+        stream: TorchStream,
     ) -> None:
         operator.combine.enqueue(operator, (x, topk_idx, weights, self.kept.device, out.device), stream)
         self.memory.deliver((out,))
 
     def combine_send(
-        self, operator: LowLatencyOperator, x: Any, topk_idx: Any, weights: Any, out: Written, stream: Any
+        self,
+        operator: LowLatencyOperator,
+        x: Tensor,
+        topk_idx: Tensor,
+        weights: Tensor,
+        out: Written,
+        stream: TorchStream,
     ) -> None:
         keep = operator.combine_send.enqueue(operator, (x, topk_idx, weights, self.kept.device), stream)
         self._inputs, self._out, self.phase = (x, topk_idx, weights, *keep), out, Phase.SUMMING
         self._operator, operator.pending = operator, self
 
-    def combine_receive(self, stream: Any) -> None:
+    def combine_receive(self, stream: TorchStream) -> None:
         operator, out = self._operator, self._out
         assert out is not None
         operator.combine_recv.enqueue(operator, (out.device,), stream)
@@ -208,7 +223,7 @@ class LowLatencyCall(Sequence[Any]):
         self.phase, self._inputs, self._out = Phase.RECEIVED, (), None
         self.memory.deliver((out,))
 
-    def finish(self, stream: Any) -> None:
+    def finish(self, stream: TorchStream) -> None:
         """Its outstanding half, if there is one."""
         if self._operator.pending is not self:
             return

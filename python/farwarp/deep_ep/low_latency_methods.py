@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 from .. import dtypes
 from ..errors import InvalidArgumentError, MisuseError
 from ..tensors import is_torch
-from .base import BufferBase, Given, refuse
+from .base import BufferBase, refuse
 from .event import EventOverlap
 from .low_latency_call import SCALED, LowLatencyCall, LowLatencyOperator, Shape
-from .memory import HostMemory
+from .memory import Given, HostMemory
 
 
 class LowLatencyMethods(BufferBase):
@@ -25,14 +24,14 @@ class LowLatencyMethods(BufferBase):
         num_max_dispatch_tokens_per_rank: int,
         num_experts: int,
         cumulative_local_expert_recv_stats: Given | None = None,
-        dispatch_wait_recv_cost_stats: Any = None,
+        dispatch_wait_recv_cost_stats: object = None,
         use_fp8: bool = True,
         round_scale: bool = False,
         use_ue8m0: bool = False,
         async_finish: bool = False,
         return_recv_hook: bool = False,
         use_per_tensor_quantization: bool = False,
-        static_scale: Any = None,
+        static_scale: object = None,
     ) -> tuple[Given | tuple[Given, Given], Given, LowLatencyCall, EventOverlap, Callable[[], None] | None]:
         """Send this rank's tokens to the ranks of their experts. Every rank calls it; the first call of a shape waits.
 
@@ -120,7 +119,7 @@ class LowLatencyMethods(BufferBase):
             bool(use_ue8m0),
         )
         memory = self._memory or HostMemory(self._world, x)
-        x, topk_idx = memory.input(x, "bfloat16"), memory.input(topk_idx, index_type)
+        rows, experts = memory.input(x, "bfloat16"), memory.input(topk_idx, index_type)
         stats = cumulative_local_expert_recv_stats
         sums = None if stats is None else memory.changed(stats, "int32")
         pair = self._pair(shape, method)
@@ -128,13 +127,13 @@ class LowLatencyMethods(BufferBase):
         if pair[turn].pending is not None and pair[1 - turn].pending is None:
             turn = 1 - turn
         operator = self._ready(pair[turn])
-        call = LowLatencyCall(operator, memory, x.shape[0], sums)
+        call = LowLatencyCall(operator, memory, rows.shape[0], sums)
         if return_recv_hook:
-            self._enqueue(lambda stream: call.send(x, topk_idx, stream))
+            self._enqueue(lambda stream: call.send(rows, experts, stream))
             event = EventOverlap()
         else:
             event = self._run(
-                lambda stream: call.dispatch(x, topk_idx, stream), async_finish, (x, topk_idx, call, sums)
+                lambda stream: call.dispatch(rows, experts, stream), async_finish, (rows, experts, call, sums)
             )
         self._turns[shape] = 1 - turn  # a call that was refused takes no turn
         scales = call.scales
@@ -153,7 +152,7 @@ class LowLatencyMethods(BufferBase):
         async_finish: bool = False,
         return_recv_hook: bool = False,
         out: Given | None = None,
-        combine_wait_recv_cost_stats: Any = None,
+        combine_wait_recv_cost_stats: object = None,
     ) -> tuple[Given, EventOverlap, Callable[[], None] | None]:
         """Bring the experts' outputs back and add them, each times its weight. Every rank calls it.
 
@@ -218,20 +217,20 @@ class LowLatencyMethods(BufferBase):
                     f"{method}: zero_copy is True; allowed: after get_next_low_latency_combine_buffer(handle)"
                 )
             x = buffers[0].given
-        rows = (call.tokens, shape.hidden)
-        result = memory.new(rows, "bfloat16") if out is None else memory.output("out", out, rows, "bfloat16")
-        x, topk_weights = memory.input(x, "bfloat16"), memory.input(topk_weights, "float32")
-        topk_idx = memory.input(topk_idx, shape.index_type)
+        size = (call.tokens, shape.hidden)
+        result = memory.new(size, "bfloat16") if out is None else memory.output("out", out, size, "bfloat16")
+        rows, weights = memory.input(x, "bfloat16"), memory.input(topk_weights, "float32")
+        experts = memory.input(topk_idx, shape.index_type)
         # That of the dispatch if it is still its last one, else one between calls: all ranks choose alike.
         free = [operator for operator in pair if operator.pending is None] or pair
         operator = self._ready(next((operator for operator in free if operator.last is call), free[0]))
         if return_recv_hook:
-            self._enqueue(lambda stream: call.combine_send(operator, x, topk_idx, topk_weights, result, stream))
+            self._enqueue(lambda stream: call.combine_send(operator, rows, experts, weights, result, stream))
             return result.given, EventOverlap(), self._hook_of(call, "the hook of low_latency_combine")
         event = self._run(
-            lambda stream: call.combine(operator, x, topk_idx, topk_weights, result, stream),
+            lambda stream: call.combine(operator, rows, experts, weights, result, stream),
             async_finish,
-            (x, topk_idx, topk_weights, result),
+            (rows, experts, weights, result),
         )
         return result.given, event, None
 
@@ -255,7 +254,7 @@ class LowLatencyMethods(BufferBase):
         given: Given = operator.combine_buffer.given
         return given
 
-    def _call_of(self, method: str, handle: Any) -> LowLatencyCall:
+    def _call_of(self, method: str, handle: object) -> LowLatencyCall:
         if not isinstance(handle, LowLatencyCall) or handle.world is not self._world:
             raise InvalidArgumentError(
                 f"{method}: handle is {handle!r}; allowed: what low_latency_dispatch() of this Buffer returned"
@@ -309,7 +308,7 @@ class LowLatencyMethods(BufferBase):
 _name_of = functools.lru_cache(maxsize=64)(dtypes.name_of)  # of a tensor's dtype, for every call
 
 
-def _check_rows(method: str, name: str, rows: Any, dtype: str, topk_idx: Any) -> None:
+def _check_rows(method: str, name: str, rows: Given, dtype: str, topk_idx: Given) -> None:
     if len(rows.shape) != 2 or (_name_of(rows.dtype) != dtype and is_torch(rows)):
         raise InvalidArgumentError(
             f"{method}: {name} is {dtypes.name_of(rows.dtype)} of shape {tuple(rows.shape)}; "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from typing import Any, Callable, NamedTuple
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Union
 
 import numpy as np
 
@@ -17,17 +17,25 @@ from .. import dtypes
 from ..array import Array
 from ..errors import InvalidArgumentError
 from ..fp8_rows import fp8_type
-from ..tensors import is_torch
+from ..tensors import Tensor, is_torch
 from ..world import World
 
+if TYPE_CHECKING:
+    import torch
+
 FP8 = "fp8"  # among names of types: e4m3, of the device's kind
+
+
+Given = Union["torch.Tensor", "np.ndarray[Any, Any]"]
+"""What programs give and get: torch tensors on the device; on the emulator NumPy arrays, or torch tensors in the host's
+memory."""
 
 
 class Written(NamedTuple):
     """A tensor that a call writes."""
 
-    device: Any  # what the kernel writes
-    given: Any  # what the program has: the same, or its copy in the host's memory
+    device: Tensor  # what the kernel writes
+    given: Any  # a Given, of its memory's kind; what the program has: the same, or its copy in the host's memory
 
 
 _MOST_SHAPES = 64  # whose makers are kept
@@ -53,7 +61,7 @@ class DeviceMemory:
             strides[-2:] = 1, shape[-2]
         # What torch's compiled graphs call: torch.empty() costs the host several times as much.
         guards = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
-        fast: Any = getattr(guards, "_empty_strided_cuda", None)
+        fast = getattr(guards, "_empty_strided_cuda", None)
         current = torch._C._cuda_getDevice
         strides_of_all = tuple(strides)
 
@@ -74,20 +82,21 @@ class DeviceMemory:
             make = self._makers[shape, dtype] = self.maker(shape, dtype)
         return make()
 
-    def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Any:
+    def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Given:
         """From byte `at` of a tensor of bytes on."""
         elements = self._types[dtype]
-        return result.given[at : at + math.prod(shape) * elements.itemsize].view(elements).view(shape)
+        found: torch.Tensor = result.given[at : at + math.prod(shape) * elements.itemsize].view(elements).view(shape)
+        return found
 
-    def changed(self, given: Any, dtype: str) -> Written:
+    def changed(self, given: Given, dtype: str) -> Written:
         """A tensor that the call reads and writes."""
         return Written(given, given)
 
-    def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Written:
+    def output(self, name: str, given: Given, shape: Sequence[int], dtype: str) -> Written:
         """A tensor of the program's; the library checks it."""
         return Written(given, given)
 
-    def input(self, given: Any, dtype: str) -> Any:
+    def input(self, given: Given, dtype: str) -> Tensor:
         return given
 
     def deliver(self, results: Sequence[Written | None]) -> None:
@@ -99,7 +108,7 @@ class HostMemory:
 
     on_host = True
 
-    def __init__(self, world: World, like: Any) -> None:
+    def __init__(self, world: World, like: Given) -> None:
         self._world = world
         self._torch = sys.modules["torch"] if is_torch(like) else None
 
@@ -127,7 +136,7 @@ class HostMemory:
 
         return make
 
-    def output(self, name: str, given: Any, shape: Sequence[int], dtype: str) -> Written:
+    def output(self, name: str, given: Given, shape: Sequence[int], dtype: str) -> Written:
         found = dtypes.name_of(given.dtype)
         if tuple(given.shape) != tuple(shape) or found != dtype:
             raise InvalidArgumentError(
@@ -135,15 +144,19 @@ class HostMemory:
             )
         return Written(Array(self._world, shape, dtype), given)
 
-    def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Any:
+    def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Given:
+        assert isinstance(result.device, Array)
         bits = result.device.numpy()[at : at + math.prod(shape) * np.dtype(dtype).itemsize]
         values = bits.view(dtype).reshape(shape)
-        return values if self._torch is None else self._torch.from_numpy(values)
+        if self._torch is None:
+            return values
+        found: torch.Tensor = self._torch.from_numpy(values)
+        return found
 
-    def changed(self, given: Any, dtype: str) -> Written:
+    def changed(self, given: Given, dtype: str) -> Written:
         return Written(self._world.asarray(given, dtype), given)
 
-    def input(self, given: Any, dtype: str) -> Any:
+    def input(self, given: Given, dtype: str) -> Tensor:
         return self._world.asarray(given, dtype)
 
     def deliver(self, results: Sequence[Written | None]) -> None:
@@ -152,6 +165,7 @@ class HostMemory:
             if result is None:
                 continue
             array, given = result
+            assert isinstance(array, Array)
             if self._torch is not None:
                 target = given if given.is_contiguous() else given.transpose(1, 2)  # of columns: as its memory lies
                 bits = target.view(self._torch.uint8) if array.dtype == "uint8" else target

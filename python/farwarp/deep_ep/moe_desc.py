@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Protocol
 
 from .. import _c
 from ..descriptor import new_desc, set_fields
@@ -11,7 +11,22 @@ from ..errors import check
 from ..targets import TARGETS
 
 
-def descriptor(shape: Any, **more: Any) -> ctypes.Structure:
+class AnyShape(Protocol):
+    """What the Shapes of both modes have."""
+
+    @property
+    def num_experts(self) -> int: ...
+    @property
+    def top_k(self) -> int: ...
+    @property
+    def hidden(self) -> int: ...
+    @property
+    def max_tokens(self) -> int: ...
+    @property
+    def index_type(self) -> str: ...
+
+
+def descriptor(shape: AnyShape, **more: object) -> ctypes.Structure:
     """Of a Shape of either mode, with the fields that only this mode has."""
     return set_fields(
         new_desc(_c.MoeDesc),

@@ -15,9 +15,10 @@ from ..call import Call
 from ..descriptor import choice
 from ..errors import check
 from ..moe_operator import MODES, MoeOperator
-from ..tensors import is_torch
+from ..tensors import Tensor, is_torch
 from ..world import World
-from .memory import DeviceMemory, HostMemory, Written
+from .event import TorchStream
+from .memory import DeviceMemory, Given, HostMemory, Written
 from .moe_desc import descriptor, heap_bytes_of
 
 SHAPES = 2  # whose operators a buffer has room for at a time
@@ -68,7 +69,7 @@ def most_tokens(shape: Shape, ranks: int, target: str, device: int, room: int) -
     return 32 * low
 
 
-def on(stream: Any) -> Any:
+def on(stream: TorchStream) -> contextlib.AbstractContextManager[object]:
     """torch's operations go to `stream`; None: to the current one."""
     return contextlib.nullcontext() if stream is None else sys.modules["torch"].cuda.stream(stream)
 
@@ -98,9 +99,9 @@ class NormalOperator(MoeOperator):
 class Routing(NamedTuple):
     """Where a call's tokens go, as kernels read it."""
 
-    topk_idx: Any
-    topk_weights: Any
-    num_tokens_per_expert: Any  # None: what topk_idx says
+    topk_idx: Tensor
+    topk_weights: Tensor
+    num_tokens_per_expert: Tensor | None  # None: what topk_idx says
 
 
 class NormalCall(Sequence[Any]):
@@ -117,7 +118,7 @@ class NormalCall(Sequence[Any]):
         memory: DeviceMemory | HostMemory,
         tokens: int,
         routing: Routing,
-        is_token_in_rank: Any,
+        is_token_in_rank: Given | None,
     ) -> None:
         self.shape, self.memory, self.tokens, self.routing = operator.shape, memory, tokens, routing
         self.world, self.is_token_in_rank = operator.world, is_token_in_rank
@@ -134,7 +135,7 @@ class NormalCall(Sequence[Any]):
     def __len__(self) -> int:
         return 6
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Any) -> Any:  # elements of several types
         if isinstance(index, slice):
             return tuple(self)[index]
         return (
@@ -146,10 +147,10 @@ class NormalCall(Sequence[Any]):
             None,
         )[index]
 
-    def _rank_prefix_matrix(self) -> Any:
+    def _rank_prefix_matrix(self) -> Given:
         ranks, rank, given = self.world.size, self.world.rank, self.offsets.given
         if is_torch(given):
-            matrix = given.new_full((ranks, ranks), -1)
+            matrix: Given = given.new_full((ranks, ranks), -1)
         else:
             matrix = np.full((ranks, ranks), -1, np.int32)
         matrix[:, rank] = given[1:]
@@ -157,7 +158,7 @@ class NormalCall(Sequence[Any]):
 
     # ---- dispatch
 
-    def dispatch(self, operator: NormalOperator, x: Any, rows: int, stream: Any) -> None:
+    def dispatch(self, operator: NormalOperator, x: Tensor, rows: int, stream: TorchStream) -> None:
         """Into room for `rows` rows; those beyond the last that arrives have indices of -1.
 
         The host waits for nothing.
@@ -167,7 +168,7 @@ class NormalCall(Sequence[Any]):
         operator.dispatch.enqueue(operator, tensors, stream)
         self.memory.deliver((*self._results(), self.counts, self.offsets))
 
-    def dispatch_counted(self, operator: NormalOperator, x: Any, stream: Any) -> None:
+    def dispatch_counted(self, operator: NormalOperator, x: Tensor, stream: TorchStream) -> None:
         """Into room for as many rows as arrive: the host waits for the counts."""
         operator.dispatch_send.enqueue(operator, (x, *self.routing, self.counts.device, self.offsets.device), stream)
         self.memory.deliver((self.counts, self.offsets))
@@ -181,7 +182,7 @@ class NormalCall(Sequence[Any]):
         """A call of the same routing, whose counts nobody reads."""
         return NormalCall(operator, self.memory, self.tokens, self.routing._replace(num_tokens_per_expert=None), None)
 
-    def _make_room(self, rows: int) -> list[Any]:
+    def _make_room(self, rows: int) -> list[Tensor]:
         shape, new = self.shape, self.memory.new
         self.rows = rows
         self.recv_x = new((rows, shape.dispatch_hidden or shape.hidden), "bfloat16")
@@ -194,7 +195,7 @@ class NormalCall(Sequence[Any]):
     def _results(self) -> tuple[Written, ...]:
         return self.recv_x, self.recv_topk_idx, self.recv_topk_weights  # type: ignore[return-value]
 
-    def release(self) -> tuple[Any, Any, Any]:
+    def release(self) -> tuple[Given, Given, Given]:
         """What has arrived; the program has it from now on."""
         x, topk_idx, topk_weights = (result.given for result in self._results())
         self.recv_x = self.recv_topk_idx = self.recv_topk_weights = None
@@ -203,7 +204,12 @@ class NormalCall(Sequence[Any]):
     # ---- combine
 
     def combine(
-        self, operator: NormalOperator, x: Any, out: Written, weights: tuple[Any, Written] | None, stream: Any
+        self,
+        operator: NormalOperator,
+        x: Tensor,
+        out: Written,
+        weights: tuple[Tensor, Written] | None,
+        stream: TorchStream,
     ) -> None:
         """weights: of the rows, and the room for their sums."""
         if weights is not None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from .. import dtypes
 from ..errors import InvalidArgumentError, UnavailableError
 from ..fp8_rows import fp8_type, pack, packed_elements, unpack
-from .base import BufferBase, Given
+from ..tensors import is_torch
+from .base import BufferBase
 from .config import Config
-from .event import EventOverlap
-from .memory import HostMemory
+from .event import EventOverlap, TorchStream
+from .memory import DeviceMemory, Given, HostMemory
 from .normal_call import SHAPES, NormalCall, NormalOperator, Routing, Shape, most_tokens, on
 from .normal_tensors import check_routing, check_x, layout, routing_of_ranks
 
@@ -65,9 +67,9 @@ class NormalMethods(BufferBase):
                 f"get_dispatch_layout: num_experts is {num_experts}; "
                 f"allowed: a multiple of the ranks, {self.group_size}"
             )
-        found: list[Any] = []
+        found: list[Given] = []
 
-        def work(stream: Any) -> None:
+        def work(stream: TorchStream) -> None:
             with on(stream):
                 found.extend(layout(topk_idx, num_experts, self.group_size))
             _used_here(found, stream)
@@ -153,6 +155,7 @@ class NormalMethods(BufferBase):
             raise UnavailableError(
                 f"{method}: num_tokens_per_rdma_rank is given, but there is one machine; allowed: None"
             )
+        rows: Any  # torch's or NumPy's, as scales are
         rows, scales = x if isinstance(x, tuple) else (x, None)
         check_x(method, x)
         memory = self._memory or HostMemory(self._world, rows)
@@ -163,12 +166,12 @@ class NormalMethods(BufferBase):
         else:
             call, operator, sent = self._call_again(method, x, handle, topk_idx, topk_weights)
         room = num_worst_tokens if handle is None else num_worst_tokens or handle.rows
-        delivered: list[Any] = []
+        delivered: list[Given | tuple[Given, Given]] = []
 
-        def work(stream: Any) -> None:
+        def work(stream: TorchStream) -> None:
             with on(stream):
-                packed = rows if scales is None else pack(rows, scales)
-            packed = memory.input(packed, "bfloat16")
+                given = rows if scales is None else pack(rows, scales)
+            packed = memory.input(given, "bfloat16")
             if room > 0 or handle is not None:
                 call.dispatch(operator, packed, room, stream)
             else:
@@ -178,8 +181,9 @@ class NormalMethods(BufferBase):
                 delivered.append(given)
             else:
                 with on(stream):
-                    delivered.append(unpack(given, call.shape.hidden, scales.shape[1], rows.dtype))
-                _used_here(delivered[0], stream)
+                    parts = unpack(given, call.shape.hidden, scales.shape[1], rows.dtype)
+                _used_here(parts, stream)
+                delivered.append(parts)
 
         event = self._run(work, async_finish, (x, sent, call), previous_event)
         if handle is not None:
@@ -188,20 +192,20 @@ class NormalMethods(BufferBase):
         counts = [] if num_worst_tokens > 0 else [-(-count // align) * align for count in call.counts.given.tolist()]
         _, recv_topk_idx, recv_topk_weights = call.release()
         if topk_idx is None:
-            recv_topk_idx = recv_topk_weights = None
+            return delivered[0], None, None, counts, call, event
         return delivered[0], recv_topk_idx, recv_topk_weights, counts, call, event
 
     def _new_call(
         self,
         method: str,
-        memory: Any,
-        x: Any,
-        topk_idx: Any,
-        topk_weights: Any,
-        in_rank: Any,
-        per_expert: Any,
+        memory: DeviceMemory | HostMemory,
+        x: Given | tuple[Given, Given],
+        topk_idx: Given | None,
+        topk_weights: Given | None,
+        in_rank: Given | None,
+        per_expert: Given | None,
         config: Config | None,
-    ) -> tuple[NormalCall, NormalOperator, Any]:
+    ) -> tuple[NormalCall, NormalOperator, Routing | None]:
         rows = x[0] if isinstance(x, tuple) else x
         if per_expert is None or (topk_idx is None) != (topk_weights is None) or (topk_idx is None and in_rank is None):
             raise InvalidArgumentError(
@@ -211,7 +215,8 @@ class NormalMethods(BufferBase):
             )
         experts = per_expert.shape[0]
         counted = None
-        if topk_idx is None:
+        if topk_idx is None or topk_weights is None:  # both
+            assert in_rank is not None
             if tuple(in_rank.shape) != (rows.shape[0], self.group_size) or dtypes.name_of(in_rank.dtype) != "bool":
                 raise InvalidArgumentError(
                     f"{method}: is_token_in_rank is {dtypes.name_of(in_rank.dtype)} of shape {tuple(in_rank.shape)}; "
@@ -227,8 +232,13 @@ class NormalMethods(BufferBase):
         return NormalCall(operator, memory, rows.shape[0], routing, in_rank), operator, routing
 
     def _call_again(
-        self, method: str, x: Any, handle: NormalCall, topk_idx: Any, topk_weights: Any
-    ) -> tuple[NormalCall, NormalOperator, Any]:
+        self,
+        method: str,
+        x: Given | tuple[Given, Given],
+        handle: NormalCall,
+        topk_idx: Given | None,
+        topk_weights: Given | None,
+    ) -> tuple[NormalCall, NormalOperator, Routing | None]:
         self._check_handle(method, handle)
         if topk_idx is not None or topk_weights is not None:
             raise InvalidArgumentError(
@@ -299,37 +309,43 @@ class NormalMethods(BufferBase):
             )
         operator = self._normal_operator(method, shape._replace(max_tokens=0), handle.tokens)
         result = memory.new((handle.tokens, shape.hidden), "bfloat16")
-        x = memory.input(x, "bfloat16")
+        sent = memory.input(x, "bfloat16")
         weights = None
         if topk_weights is not None:
             weights = memory.input(topk_weights, "float32"), memory.new((handle.tokens, shape.top_k), "float32")
         event = self._run(
-            lambda stream: handle.combine(operator, x, result, weights, stream),
+            lambda stream: handle.combine(operator, sent, result, weights, stream),
             async_finish,
-            (x, result, weights, handle),
+            (sent, result, weights, handle),
             previous_event,
         )
         return result.given, None if weights is None else weights[1].given, event
 
-    def _check_handle(self, method: str, handle: Any) -> None:
+    def _check_handle(self, method: str, handle: object) -> None:
         if not isinstance(handle, NormalCall) or handle.world is not self._world:
             raise InvalidArgumentError(
                 f"{method}: handle is {handle!r}; allowed: what dispatch() of this Buffer returned"
             )
 
-    def _with_rows_of(self, shape: Shape, x: Any) -> Shape:
+    def _with_rows_of(self, shape: Shape, x: Given | tuple[Given, Given]) -> Shape:
         """The shape for rows of x, without max_tokens."""
-        fp8 = isinstance(x, tuple)
-        hidden = (x[0] if fp8 else x).shape[1]
+        rows, scales = x if isinstance(x, tuple) else (x, None)
+        hidden = rows.shape[1]
         return shape._replace(
             max_tokens=0,
             hidden=hidden,
-            dispatch_hidden=packed_elements(hidden, x[1].shape[1]) if fp8 else 0,
+            dispatch_hidden=0 if scales is None else packed_elements(hidden, scales.shape[1]),
             # Bytes of all ones are not a NaN in the FNUZ kind: see dispatch_hidden in moe_a2a's plan.h.
-            mode="bulk" if fp8 and fp8_type(self._world) == "float8_e4m3fnuz" else "auto",
+            mode="bulk" if scales is not None and fp8_type(self._world) == "float8_e4m3fnuz" else "auto",
         )
 
-    def _shape(self, x: Any, num_experts: int, topk_idx: Any, config: Config | None) -> Shape:
+    def _shape(
+        self,
+        x: Given | tuple[Given, Given],
+        num_experts: int,
+        topk_idx: Given,
+        config: Config | None,
+    ) -> Shape:
         """Without max_tokens."""
         shape = Shape(
             max_tokens=0,
@@ -374,8 +390,8 @@ class NormalMethods(BufferBase):
         return NormalOperator(world, shape._replace(max_tokens=most))
 
 
-def _used_here(tensors: Any, stream: Any) -> None:
+def _used_here(tensors: Iterable[Given], stream: TorchStream) -> None:
     """Tensors that were made on `stream` are used by the current stream."""
     if stream is not None:
-        for tensor in tensors:
+        for tensor in filter(is_torch, tensors):
             tensor.record_stream(sys.modules["torch"].cuda.current_stream())

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from .. import dtypes
 from ..errors import InvalidArgumentError
 from ..tensors import is_torch
+from .memory import Given
 
 # ---- what is allowed
 
 
-def check_x(method: str, x: Any) -> None:
+def check_x(method: str, x: Given | tuple[Given, Given]) -> None:
     """Raise InvalidArgumentError unless it is what dispatch() takes."""
     if isinstance(x, tuple):
         numbers, scales = x
@@ -31,7 +30,7 @@ def check_x(method: str, x: Any) -> None:
         )
 
 
-def check_routing(method: str, rows: Any, topk_idx: Any, topk_weights: Any) -> None:
+def check_routing(method: str, rows: Given, topk_idx: Given, topk_weights: Given) -> None:
     """Raise InvalidArgumentError unless they say where the tokens of `rows` go."""
     wanted = (rows.shape[0], topk_idx.shape[1]) if len(topk_idx.shape) == 2 else None
     if wanted is None or tuple(topk_idx.shape) != wanted or dtypes.name_of(topk_idx.dtype) not in ("int32", "int64"):
@@ -51,22 +50,24 @@ def check_routing(method: str, rows: Any, topk_idx: Any, topk_weights: Any) -> N
 # ---- what get_dispatch_layout() tells
 
 
-def layout(topk_idx: Any, num_experts: int, ranks: int) -> tuple[Any, Any, Any]:
+def layout(topk_idx: Given, num_experts: int, ranks: int) -> tuple[Given, Given, Given]:
     """num_tokens_per_rank, num_tokens_per_expert, is_token_in_rank, without waiting for the device."""
-    owners = topk_idx // (num_experts // ranks)  # of -1: -1
+    local = num_experts // ranks
     if is_torch(topk_idx):
         import torch
 
+        owners = topk_idx // local  # of -1: -1
         in_rank = (owners[:, :, None] == torch.arange(ranks, device=topk_idx.device)).any(1)
         of_expert = torch.zeros(num_experts, dtype=torch.int32, device=topk_idx.device)
         of_expert.scatter_add_(0, topk_idx.flatten().clamp(min=0).long(), (topk_idx.flatten() >= 0).int())
         return in_rank.sum(0, dtype=torch.int32), of_expert, in_rank
-    in_rank = (owners[:, :, None] == np.arange(ranks)).any(1)
-    counts = np.bincount(topk_idx[topk_idx >= 0], minlength=num_experts)
-    return in_rank.sum(0).astype(np.int32), counts.astype(np.int32), in_rank
+    experts = np.asarray(topk_idx)
+    in_ranks = np.equal((experts // local)[:, :, None], np.arange(ranks)).any(1)
+    counts = np.bincount(experts[experts >= 0], minlength=num_experts)
+    return in_ranks.sum(0).astype(np.int32), counts.astype(np.int32), in_ranks
 
 
-def routing_of_ranks(is_token_in_rank: Any, num_experts: int) -> tuple[Any, Any]:
+def routing_of_ranks(is_token_in_rank: Given, num_experts: int) -> tuple[Given, Given]:
     """topk_idx int32 [tokens, ranks] and weights of tokens of which the ranks are known: the first expert of each."""
     tokens, ranks = is_token_in_rank.shape
     if is_torch(is_token_in_rank):
@@ -76,5 +77,5 @@ def routing_of_ranks(is_token_in_rank: Any, num_experts: int) -> tuple[Any, Any]
         first = torch.arange(ranks, dtype=torch.int32, device=device) * (num_experts // ranks)
         indices = torch.where(is_token_in_rank, first, torch.full_like(first, -1))
         return indices, torch.ones((tokens, ranks), dtype=torch.float32, device=device)
-    first = np.arange(ranks, dtype=np.int32) * np.int32(num_experts // ranks)
-    return np.where(is_token_in_rank, first, np.int32(-1)), np.ones((tokens, ranks), np.float32)
+    experts = np.arange(ranks, dtype=np.int32) * np.int32(num_experts // ranks)
+    return np.where(is_token_in_rank, experts, np.int32(-1)), np.ones((tokens, ranks), np.float32)

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..world import World
+from .event import TorchStream
+
+if TYPE_CHECKING:
+    import torch
 
 _MOST_STREAMS = 64
 
@@ -22,10 +26,10 @@ class Order:
     def __init__(self, world: World) -> None:
         self._streams = world.streams
         self._last: tuple[int | None, bool] | None = None  # stream of the last call, and whether it was captured
-        self._objects: dict[int | None, Any] = {}  # torch's, of streams
-        self._event: Any = None  # after the last call, from the first change of streams on
+        self._objects: dict[int | None, torch.cuda.Stream] = {}
+        self._event: torch.cuda.Event | None = None  # after the last call, from the first change of streams on
 
-    def before(self, stream: Any) -> None:
+    def before(self, stream: TorchStream) -> None:
         """Before the launches of a call on `stream`; None: the current stream."""
         if self._streams.emulated:
             return
@@ -47,7 +51,7 @@ class Order:
         if self._event is not None:
             self._event.record(self._stream(self._last[0]))  # type: ignore[index]
 
-    def _stream(self, raw: int | None) -> Any:
+    def _stream(self, raw: int | None) -> torch.cuda.Stream:
         """torch's object of a stream; to make one takes longer than to record an event."""
         stream = self._objects.get(raw)
         if stream is None:
