@@ -126,7 +126,7 @@ def test_calls_with_tensors_of_the_device(fast, monkeypatch):
         return 0
 
     streams = types.SimpleNamespace(
-        lock=contextlib.nullcontext(),
+        exclusive=contextlib.nullcontext,
         emulated=False,
         busy=busy,
         use=lambda on: busy.setdefault(on, f"stream {on}"),
