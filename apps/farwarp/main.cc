@@ -61,6 +61,7 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   add_selection(trace, options.selection);
   add_option(trace, "--case", options.label, "of a suite: tests[0], benchmarks[3], ...");
   add_option(trace, "--calls", options.selection.calls, "emulator: calls, of which the last is recorded (2)");
+  add_option(trace, "--fault", options.selection.fault, "drop_put:N, delay:RANK:MS or mismatch:RANK");
   add_option(trace, "-o,--out", options.out, "the file to write (JSON)");
   return trace;
 }

@@ -77,14 +77,16 @@ Status RankRun::make_burst(int number, int calls, int longest_us, const Work& en
   return status.ok() ? wait(patience(calls, std::chrono::microseconds(calls * longest_us))) : status;
 }
 
+Status RankRun::record(bool last, const Work& work) {
+  if (!last || trace_collector() == nullptr) return work();
+  return traced(*world_, *stream_, work, [](const Work& recorded) { return recorded(); });
+}
+
 Status RankRun::make_calls(int least, const std::function<Status(int)>& call_once) {
   const int calls = std::max(least, options_.calls);
   Status status;
-  for (int call = 0; call < calls && status.ok(); ++call) {
-    const auto work = [&] { return call_once(call); };
-    status =
-        call + 1 == calls ? traced(*world_, *stream_, work, [](const Work& recorded) { return recorded(); }) : work();
-  }
+  for (int call = 0; call < calls && status.ok(); ++call)
+    status = record(call + 1 == calls, [&] { return call_once(call); });
   return recover_from_fault(status, [&] { return call_once(calls); });
 }
 

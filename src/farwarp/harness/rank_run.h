@@ -48,6 +48,8 @@ class RankRun {
   /// Enqueues the calls of burst number `number` without a wait in between, each after a random delay of this rank, up
   /// to `longest_us` microseconds. Then waits for all.
   Status make_burst(int number, int calls, int longest_us, const Work& enqueue_call);
+  /// `work`; if it is the `last` of a case, farwarp trace records it (tracing.h). Collective then.
+  Status record(bool last, const Work& work);
   /// Makes the calls 0 to max(least, RunOptions::calls) - 1 by `call_once(number)`, until one fails, then
   /// recover_from_fault().
   Status make_calls(int least, const std::function<Status(int)>& call_once);

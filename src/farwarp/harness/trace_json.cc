@@ -52,9 +52,7 @@ class Writer {
   };
 
   /// Microseconds since the origin.
-  double time(double device) const {
-    return rank_.emulated ? device - rank_.origin : (device - rank_.clock.ns - rank_.origin) * 1e-3;
-  }
+  double time(double device) const { return length(device - rank_.origin); }
   double length(double device) const { return rank_.emulated ? device : device * 1e-3; }
 
   void add(json event, std::int64_t thread) {
@@ -145,12 +143,12 @@ class Writer {
 
 }  // namespace
 
-double first_time(const RankTrace& rank) {
+double first_time(const DeviceTrace& trace) {
   double first = std::numeric_limits<double>::infinity();
-  for (const TracedLaunch& launch : rank.trace.launches) {
+  for (const TracedLaunch& launch : trace.launches) {
     for (const TracedBlock& block : launch.blocks) first = std::min(first, block.begin);
   }
-  return first - rank.clock.ns;
+  return first;
 }
 
 std::vector<std::string> events_of(const RankTrace& rank) { return Writer(rank).write(); }

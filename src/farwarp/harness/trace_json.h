@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "farwarp/harness/clock_exchange.h"
 #include "farwarp/runtime/device_trace.h"
 
 namespace farwarp::harness {
@@ -22,14 +21,13 @@ struct RankTrace {
   std::string device;
   bool emulated = false;  ///< times are steps of the schedule; a step is shown as a microsecond
   DeviceTrace trace;
-  ClockOffset clock;
-  double origin = 0;  ///< what is time 0, on rank 0's clock
+  double origin = 0;  ///< what is time 0, as `trace` counts
   std::function<HeapPlace(std::uint64_t address)> place_of;
   std::function<std::string(int slot, int site)> site_name;
 };
 
-/// The first time of the trace, on rank 0's clock; nothing recorded: infinity.
-double first_time(const RankTrace& rank);
+/// The first time of the trace; nothing recorded: infinity.
+double first_time(const DeviceTrace& trace);
 
 /// A rank is a process; a thread each is its launches, and each warp that has recorded anything, under its block,
 /// multiprocessor and the kinds of its work. Another lane of a warp that waits by itself is a thread of its own. A cell

@@ -16,13 +16,12 @@ constexpr std::uint64_t kHeap = 0x10000000, kHeapBytes = 0x1000000;  // heap r b
 
 TraceEvent event(double begin, double length, int warp, TraceRecord record) { return {begin, length, 1, warp, record}; }
 
-/// Two ranks, rank 1's clock 5,000 ns ahead. Rank 0 puts tag 9 to cell 64 of rank 1 at 1,500, where two warps wait.
+/// Two ranks; rank 1 counts from 5,000 ns earlier. Rank 0 puts tag 9 to cell 64 of rank 1 at 1,500, where two warps wait.
 RankTrace rank(int number) {
   RankTrace trace;
   trace.rank = number;
   trace.device = "GPU";
-  trace.clock.ns = number == 1 ? 5'000 : 0;
-  trace.origin = 1'000;
+  trace.origin = number == 1 ? 6'000 : 1'000;
   trace.place_of = [](std::uint64_t address) {
     for (int heap = 0; heap < 2; ++heap) {
       const std::uint64_t first = kHeap * size(heap + 1);
@@ -121,10 +120,10 @@ TEST(TraceJson, OnTheEmulatorAStepIsAMicrosecond) {
   EXPECT_DOUBLE_EQ(sends[0]["dur"], 300.0);
 }
 
-TEST(TraceJson, TheFirstTimeIsOnRankZeroesClock) {
-  EXPECT_DOUBLE_EQ(first_time(rank(0)), 1'000);
-  EXPECT_DOUBLE_EQ(first_time(rank(1)), 1'000);
-  EXPECT_TRUE(std::isinf(first_time(RankTrace{})));
+TEST(TraceJson, TheFirstTimeIsOfABlock) {
+  EXPECT_DOUBLE_EQ(first_time(rank(0).trace), 1'000);
+  EXPECT_DOUBLE_EQ(first_time(rank(1).trace), 6'000);
+  EXPECT_TRUE(std::isinf(first_time(DeviceTrace{})));
 }
 
 }  // namespace

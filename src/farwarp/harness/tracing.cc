@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "farwarp/harness/clock_exchange.h"
@@ -24,36 +25,42 @@ HeapPlace place_in(const World& world, std::uint64_t address) {
   return {};
 }
 
-/// Collective: the first time of all ranks. A rank that recorded nothing, or failed, does not count.
-Result<double> agree_on_origin(World& world, double first) {
-  std::vector<std::byte> bytes(sizeof(first));
-  std::memcpy(bytes.data(), &first, sizeof(first));
+/// What a rank tells the others of its clock.
+struct RankClock {
+  std::uint64_t origin;  // DeviceTrace::origin
+  double offset;         // ClockOffset::ns
+  double first;          // first_time()
+};
+
+/// Collective: the first time of all ranks, as this rank counts. Ranks that have recorded nothing do not count.
+Result<double> agree_on_origin(World& world, const RankClock& mine) {
+  std::vector<std::byte> bytes(sizeof(mine));
+  std::memcpy(bytes.data(), &mine, sizeof(mine));
   const auto all = world.bootstrap().allgather(bytes, std::chrono::seconds(60));
   if (!all.ok()) return all.status();
-  double origin = first;
-  for (const auto& theirs : *all) {
-    double time = 0;
-    std::memcpy(&time, theirs.data(), sizeof(time));
-    origin = std::min(origin, time);
+  double origin = std::numeric_limits<double>::infinity();
+  for (const auto& each : *all) {
+    RankClock theirs{};
+    std::memcpy(&theirs, each.data(), sizeof(theirs));
+    const auto apart = static_cast<double>(static_cast<std::int64_t>(theirs.origin - mine.origin));
+    origin = std::min(origin, theirs.first + apart - theirs.offset + mine.offset);
   }
   return std::isfinite(origin) ? origin : 0.0;
 }
 
 /// Collective.
 Status collect(World& world, DeviceTrace trace, const ClockOffset& clock) {
+  const auto origin = agree_on_origin(world, {trace.origin, clock.ns, first_time(trace)});
+  if (!origin.ok()) return origin.status();
   RankTrace rank;
   rank.rank = world.rank();
   rank.device = world.device().name();
   rank.emulated = is_emulated(world.device().target());
   rank.trace = std::move(trace);
-  rank.clock = clock;
+  rank.origin = *origin;
   rank.place_of = [&](std::uint64_t address) { return place_in(world, address); };
   rank.site_name = [&](int slot, int site) { return world.wait_name(slot, site); };
-  const auto origin = agree_on_origin(world, first_time(rank));
-  if (!origin.ok()) return origin.status();
-  rank.origin = *origin;
-  std::vector<std::string> events = events_of(rank);
-  the_collector->add(std::move(events));
+  the_collector->add(events_of(rank));
   std::lock_guard lock(the_collector->mutex);
   the_collector->clock_error_ns = std::max(the_collector->clock_error_ns, rank.trace.clock_error + clock.error);
   for (const TracedLaunch& launch : rank.trace.launches) the_collector->dropped += launch.dropped;

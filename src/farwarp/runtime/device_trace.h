@@ -9,7 +9,7 @@
 
 namespace farwarp {
 
-/// A record on the host. Times are nanoseconds of the device's clock; on the emulator, steps.
+/// A record on the host. Times are nanoseconds of the device's clock since DeviceTrace::origin; on the emulator, steps.
 struct TraceEvent {
   double begin = 0, length = 0;
   int block = 0, warp = 0;
@@ -31,6 +31,7 @@ struct TracedLaunch {
 /// The launches of one device, in the order in which they were enqueued.
 struct DeviceTrace {
   std::vector<TracedLaunch> launches;
+  std::uint64_t origin = 0;  ///< an integer, because a double does not hold today's nanoseconds
   double clock_error = 0;  ///< how far a time may be from the device's clock, in the same unit
 };
 

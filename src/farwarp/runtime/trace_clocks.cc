@@ -10,10 +10,10 @@
 namespace farwarp {
 namespace {
 
-/// A multiprocessor's clock. Doubles hold 53 bits and counters have more, so both count from an origin.
+/// A multiprocessor's clock. Doubles hold 53 bits and counters have more, so both count from a first stamp.
 struct Clock {
-  std::uint64_t cycles = 0, ns = 0;  ///< the origin: the first stamp that was seen
-  double offset = 0;                 ///< mean distance of the stamps from the line through the origin, nanoseconds
+  std::uint64_t cycles = 0, ns = 0;  ///< the first stamp that was seen
+  double offset = 0;                 ///< mean distance of the stamps from the line through it, nanoseconds
   double sum = 0;
   int stamps = 0;
 
@@ -36,6 +36,7 @@ double slope_of(std::span<const TraceBlock> blocks) {
 }  // namespace
 
 void add_launch(const RawTrace& raw, DeviceTrace& trace) {
+  if (trace.launches.empty() && !raw.blocks.empty()) trace.origin = raw.blocks.front().begin_ns;
   TracedLaunch& launch = trace.launches.emplace_back();
   launch.kernel = raw.kernel;
   const double slope = slope_of(raw.blocks);
@@ -57,7 +58,7 @@ void add_launch(const RawTrace& raw, DeviceTrace& trace) {
 
   const auto time_of = [&](const TraceBlock& block, std::uint64_t cycles) {
     const Clock& clock = clocks[block.multiprocessor];
-    return static_cast<double>(clock.ns) + clock.at(cycles, slope);
+    return static_cast<double>(static_cast<std::int64_t>(clock.ns - trace.origin)) + clock.at(cycles, slope);
   };
   for (const TraceBlock& block : raw.blocks) {
     const double begin = time_of(block, block.begin_cycles);

@@ -49,7 +49,7 @@ struct Launch {
 };
 
 TEST(TraceClocks, GiveNanosecondsWithinATick) {
-  const DeviceTrace trace = Launch(20'000).trace();
+  const DeviceTrace trace = Launch(20'011).trace();
   ASSERT_EQ(trace.launches.size(), 1u);
   const TracedLaunch& launch = trace.launches[0];
   EXPECT_EQ(launch.kernel, "k");

@@ -144,13 +144,14 @@ void Machine::record_loads(std::vector<LoadRecord>* records) {
 }
 
 void Machine::set_tracing(TargetKind personality, int ordinal, bool on) {
+  Device& device = *state_->engine.find_device(personality, ordinal);
   Engine::HostLock held(state_->engine);
-  state_->engine.find_device(personality, ordinal)->tracing = on;
+  device.tracing = on;
 }
 
 std::vector<LaunchTrace> Machine::take_traces(TargetKind personality, int ordinal) {
-  Engine::HostLock held(state_->engine);
   Device& device = *state_->engine.find_device(personality, ordinal);
+  Engine::HostLock held(state_->engine);
   std::vector<LaunchTrace> traces;
   for (const auto& trace : device.traces) traces.push_back(std::move(*trace));
   device.traces.clear();

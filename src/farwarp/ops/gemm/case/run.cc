@@ -80,15 +80,13 @@ Status RankRun::enqueue() {
 
 Status RankRun::all_calls() {
   std::unique_ptr<Graph> graph;
-  for (int call = 0; call < options_.calls; ++call) {
+  return make_calls(0, [&](int call) {
     Status status = fill(*set_, call);
     if (status.ok() && config_.graph) status = capture_once(graph, [this] { return enqueue(); });
     if (status.ok()) status = graph ? world_->device().launch(*graph, *stream_) : enqueue();
     if (status.ok()) status = wait(patience());
-    if (status.ok()) status = verify(set_->y);
-    if (!status.ok()) return status;
-  }
-  return {};
+    return status.ok() ? verify(set_->y) : status;
+  });
 }
 
 // -- verifying

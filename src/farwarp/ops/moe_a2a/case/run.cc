@@ -130,7 +130,8 @@ Status RankRun::all_calls() {
   Status status;
   const int together = std::max(config_.burst, config_.in_flight);
   for (int call = 0; call < options_.calls && status.ok(); call += together) {
-    status = burst(call, std::min(together, options_.calls - call));
+    const int count = std::min(together, options_.calls - call);
+    status = record(call + count == options_.calls, [&] { return burst(call, count); });
   }
   return recover_from_fault(status, [this] {
     for (Instance& instance : instances_) {

@@ -137,8 +137,10 @@ Status RankRun::inject_fault() {
 
 Status RankRun::all_calls() {
   Status status;
-  for (int call = 0; call < options_.calls && status.ok(); call += config_.burst)
-    status = burst(call, std::min(config_.burst, options_.calls - call));
+  for (int call = 0; call < options_.calls && status.ok(); call += config_.burst) {
+    const int count = std::min(config_.burst, options_.calls - call);
+    status = record(call + count == options_.calls, [&] { return burst(call, count); });
+  }
   return recover_from_fault(status, [this] {
     op_->drop_put(0);
     return burst(options_.calls, 1);
