@@ -44,7 +44,7 @@ constexpr int num_bitmaps(int max_tokens) { return (max_tokens + kBitmapTokens -
 constexpr std::uint32_t folded(std::uint64_t configuration) {
   return static_cast<std::uint32_t>(configuration ^ configuration >> 32);
 }
-/// A row's place that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4
+/// An inbox slot that stays idle is retagged once in this many calls of its parity, so that no tag is ever 2^32 - 4
 /// calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
@@ -56,7 +56,7 @@ inline constexpr std::uint32_t kIdle = 0, kSent = 1, kReceived = 2, kReturning =
 /// Args::halves
 inline constexpr std::int32_t kSendHalf = 1, kReceiveHalf = 2, kBothHalves = 3;
 
-/// In Args::kept.
+/// Byte of Args::kept at which what is kept of rows begins.
 inline constexpr std::int64_t kKeptRowsAt = 256;
 
 /// One top-k entry of a token, at the rank that owns its expert.
@@ -95,34 +95,32 @@ struct SharedLayout {
   std::int64_t indices;  ///< u32 [kBatch][k]: index of the entry among its expert's entries
   // While rows arrive, in the same memory as the two above:
   std::int64_t bitmaps;  ///< u32 [bitmaps of a source][ranks]; the second index is i of source rank_after(1 + i)
-  std::int64_t
-      /// i32 [ranks][local experts]: counts of (source, expert), then first rows (kRows: counts); `bases` and `totals`:
-      /// split form
-      bases;
-  std::int64_t totals;  ///< u32 [local experts]
+  /// Split form: i32 [ranks][local experts]. Counts of (source, expert), then, except for kRows, first output rows.
+  std::int64_t bases;
+  std::int64_t totals;  ///< split form: u32 [local experts]
   // Throughout:
   std::int64_t barriers;  ///< u64 [warps]
   std::int64_t staging;   ///< bytes [warps][kStagingBytes], only with bulk copies
   std::int64_t total;
 };
 
-/// Bytes of shared memory after SharedLayout::total with MoeLayout::kRows: places of rows.
-constexpr std::int64_t row_places_bytes(int ranks, int max_tokens) {
+/// Bytes of shared memory after SharedLayout::total with MoeLayout::kRows: sums of bitmaps.
+constexpr std::int64_t bitmap_sums_bytes(int ranks, int max_tokens) {
   return 4ll * (num_bitmaps(max_tokens) * ranks + ranks + 1);
 }
 
-/// With MoeLayout::kRows in bulk mode, on targets with bulk copies: the rings, after the places of rows, which end at
-/// `places_end`.
+/// With MoeLayout::kRows in bulk mode, on targets with bulk copies: the rings, after the sums of bitmaps, which end
+/// at `sums_end`.
 struct RingLayout {
   std::int64_t barriers, slots;  ///< RingArgs::barriers, RingArgs::slots
   std::int32_t slot_bytes;       ///< as many as fit into `room` bytes of shared memory, at most kMaxSlotBytes
   std::int64_t total;
 };
-constexpr RingLayout ring_layout(std::int64_t places_end, std::int64_t room, int warps) {
+constexpr RingLayout ring_layout(std::int64_t sums_end, std::int64_t room, int warps) {
   constexpr std::int32_t kMinSlotBytes = 1024, kAlign = 128;
   RingLayout layout{};
   const std::int64_t rings = std::int64_t{warps} * kRingSlots;
-  layout.barriers = (places_end + kAlign - 1) / kAlign * kAlign;
+  layout.barriers = (sums_end + kAlign - 1) / kAlign * kAlign;
   layout.slots = (layout.barriers + 8 * rings + kAlign - 1) / kAlign * kAlign;
   const std::int64_t fits = (room - layout.slots) / rings / kAlign * kAlign;
   layout.slot_bytes = static_cast<std::int32_t>(fits > kMaxSlotBytes   ? kMaxSlotBytes
@@ -161,12 +159,12 @@ constexpr SharedLayout shared_layout(int num_experts, int ranks, int k, int max_
   return layout;
 }
 
-/// The shared memory of a launch: the parts, the places of rows with MoeLayout::kRows, and the rings if that is in bulk
-/// mode on a target with bulk copies.
+/// The shared memory of a launch: the parts, the sums of bitmaps with MoeLayout::kRows, and the rings if that is in
+/// bulk mode on a target with bulk copies.
 struct LaunchMemory {
   SharedLayout parts;
-  std::int64_t row_places;  ///< RowsArgs::places
-  RingLayout rings;         ///< without rings: zeros
+  std::int64_t bitmap_sums;  ///< RowsArgs::bitmap_sums
+  RingLayout rings;          ///< without rings: zeros
   std::int64_t total;
 };
 /// `plan` has its mode, threads and max_local_experts.
@@ -177,8 +175,8 @@ constexpr LaunchMemory launch_memory(const MoeAllToAllPlan& plan, const TargetTr
   LaunchMemory memory{};
   memory.parts = shared_layout(desc.num_experts, plan.ranks, desc.experts_per_token, desc.max_tokens,
                                plan.max_local_experts, warps, copies && !rows_once);
-  memory.row_places = memory.parts.total;
-  memory.total = memory.row_places + (rows_once ? row_places_bytes(plan.ranks, desc.max_tokens) : 0);
+  memory.bitmap_sums = memory.parts.total;
+  memory.total = memory.bitmap_sums + (rows_once ? bitmap_sums_bytes(plan.ranks, desc.max_tokens) : 0);
   if (copies && rows_once) {
     memory.rings = ring_layout(memory.total, traits.shared_bytes, warps);
     memory.total = memory.rings.total;
@@ -246,7 +244,7 @@ struct RowsArgs {
   const std::int32_t* expert_counts;  ///< or null: [num_experts], the counts that owners are told
   void* recv_topk;
   float* recv_weights;
-  std::int64_t places;  ///< in shared memory, i32 [bitmaps of a source][ranks], then [ranks + 1]
+  std::int64_t bitmap_sums;  ///< in shared memory, i32: rows_before(), then first_rows()
 };
 
 /// Rows in pieces: MoeLayout::kRows in bulk mode, on targets with bulk copies; else zeros. Read by the kernels
@@ -294,8 +292,8 @@ struct Args {
   std::int32_t header_packets;
   std::int64_t workspace;  ///< offset in every heap
   MoeWorkspace offsets;    ///< relative to workspace
-  /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. A u32 at its begin is the number
-  /// of received rows (without rings); from kKeptRowsAt on: Regions::kept(), or with rings Regions::kept_row().
+  /// What dispatch keeps for combine: memory of the workspace, or the caller's handle. Without rings: a u32, the
+  /// number of records, and from kKeptRowsAt on Regions::kept_record(). With rings: Regions::kept_output_row().
   std::byte* kept;
   TokenArgs tokens;
   // Read by the families that their comments name.

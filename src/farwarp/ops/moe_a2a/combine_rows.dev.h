@@ -14,12 +14,12 @@ using namespace farwarp::moe;
 // ---- at the owner
 // ---------------------------------------------------------------------------------------------------------
 
-FARWARP_DEVICE Global<const std::byte> row_of_y(const Args& args, std::int32_t place) {
-  return Global<const std::byte>(static_cast<const std::byte*>(args.combine.y)) + place * row_stride(args);
+FARWARP_DEVICE Global<const std::byte> row_of_y(const Args& args, std::int32_t output_row) {
+  return Global<const std::byte>(static_cast<const std::byte*>(args.combine.y)) + output_row * row_stride(args);
 }
 
-/// [warp] Returns rows to their sources in the order of tokens, this rank's own ones only if `to_itself`. Waits for
-/// nobody.
+/// [warp] Returns rows to their sources in the order of tokens (Piece::row), this rank's own ones only if `to_itself`.
+/// Waits for nobody.
 template <class Machine>
 FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring, bool to_itself) {
   const Regions regions = regions_of(args, call);
@@ -44,13 +44,13 @@ FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring
       args.roles.sending_blocks * args.roles.sending_warps,
       [&](int item) {
         const Item at = item_of(item);
-        return at.source == args.view.rank && !to_itself ? -1 : load(regions.kept_row(at.source, at.token));
+        return at.source == args.view.rank && !to_itself ? -1 : load(regions.kept_output_row(at.source, at.token));
       },
-      [&](int item, std::int32_t place) {
-        if (place < 0 || lane_index() != 0) return true;
+      [&](int item, std::int32_t output_row) {
+        if (output_row < 0 || lane_index() != 0) return true;
         const Item at = item_of(item);
         const Piece piece{.row = at.token, .to = 1u << at.source, .segment = at.segment};
-        push_segment(call, args, ring, row_of_y(args, place), piece, store_piece, announce);
+        push_segment(call, args, ring, row_of_y(args, output_row), piece, store_piece, announce);
         return true;
       });
   if (lane_index() == 0) ring.finish(call, kSiteStaging, store_piece, announce);
@@ -69,7 +69,7 @@ class SumRing {
       : call_(call), args_(args), regions_(regions_of(args, call)), own_from_y_(own_from_y) {}
 
   /// [warp] Waits until the rows for the segment from `ranks` (not 0) have returned, and begins to add them up. `own`:
-  /// the place of this rank's own one. False on all lanes if the call is over.
+  /// the output row of this rank's own one, with `own_from_y`. False on all lanes if the call is over.
   FARWARP_DEVICE bool push(const Segment& segment, std::uint32_t ranks, std::int32_t own) {
     constexpr int kBytes = sizeof(Vector);
     if (!await_rows(segment, ranks)) return false;
@@ -198,9 +198,9 @@ FARWARP_DEVICE void add_up_in_pieces(Call& call, const Args& args, int tokens, i
       [&](int item) {
         const int token = args.by_segments.quotient(item);
         const std::uint32_t ranks = ranks_of_token(args, token);
-        const bool kept = own_from_y && (ranks >> args.view.rank & 1) != 0;
-        const std::int32_t place = kept ? load(regions.kept_row(args.view.rank, token)) : -1;
-        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(place)) << 32 | ranks;
+        const bool has_own = own_from_y && (ranks >> args.view.rank & 1) != 0;
+        const std::int32_t own = has_own ? load(regions.kept_output_row(args.view.rank, token)) : -1;
+        return static_cast<std::uint64_t>(static_cast<std::uint32_t>(own)) << 32 | ranks;
       },
       [&](int item, std::uint64_t found) {
         const int token = args.by_segments.quotient(item);
@@ -219,7 +219,7 @@ FARWARP_DEVICE void add_up_in_pieces(Call& call, const Args& args, int tokens, i
 /// "Tags").
 FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int tokens) {
   const Regions regions = regions_of(args, call);
-  for_each_place_to_retag(call, args, [&](int token, int owner) {
+  for_each_slot_to_retag(call, args, [&](int token, int owner) {
     if (token < tokens && (ranks_of_token(args, token) >> owner & 1) != 0) return;
     for (int segment = 0; segment < args.segments; ++segment)
       store<Order::relaxed>(regions.return_flag(args.view.rank, token, owner, segment), tagged(call.epoch - 1, 0));

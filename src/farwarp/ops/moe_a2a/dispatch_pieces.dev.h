@@ -3,8 +3,8 @@
 // routes: a warp that sends rows uses one lane.
 #pragma once
 
+#include "farwarp/ops/moe_a2a/output_rows.dev.h"
 #include "farwarp/ops/moe_a2a/ring_rows.dev.h"
-#include "farwarp/ops/moe_a2a/row_places.dev.h"
 
 namespace farwarp::FARWARP_TARGET::moe {
 
@@ -32,7 +32,7 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
     const bool there = lanes.of_token != 0 && token < tokens;
     const int expert = expert_or_none(args, table_entry(args, entry, there));
     const float weight = there ? load(Global<const float>(args.tokens.weights) + entry) : 0;
-    const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+    const int owner = owner_or_none(args, expert);
     const std::uint64_t route = owner >= 0 ? pack_route(weight, expert - first_expert(args, owner), 0) : 0;
 #pragma unroll 1
     for (int i = 1; i <= args.view.size; ++i) {
@@ -46,8 +46,8 @@ FARWARP_DEVICE void send_all_routes(const Call& call, const Args& args, int toke
 }
 
 /// [block] Waits for the routes of all rows, and stores their entries, the caller's origins, and what combine needs:
-/// the place of each source's row for each token. After place_rows(). Every worker calls it. A thread whose call is
-/// over stops.
+/// the output row of each source's row for each token. After scan_bitmaps(). Every worker calls it. A thread whose call
+/// is over stops.
 FARWARP_DEVICE void deliver_entries(Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const EntryLanes lanes(args);
@@ -60,17 +60,18 @@ FARWARP_DEVICE void deliver_entries(Call& call, const Args& args) {
       const int token = first + lanes.token;
       if (lanes.of_token == 0 || token >= args.max_tokens) continue;
       const bool sent = has_row(args, source, token);
-      const std::int32_t place = sent ? place_of(args, source, token) : -1;
-      if (lanes.k_slot == 0) store(regions.kept_row(source, token), place);
+      const std::int32_t output_row = sent ? find_output_row(args, source, token) : -1;
+      if (lanes.k_slot == 0) store(regions.kept_output_row(source, token), output_row);
       if (!sent) continue;
       const Global<Packet> from[] = {mine(regions.routes(args.view.rank, source, token)) + lanes.k_slot};
       std::uint64_t word[1] = {};
       if (!wait_packets<1>(call, from, 1, word, Wait{.site = kSiteRoutes, .peer = source})) return;
       const Route route = unpack_route(word[0]);
       const bool here = word[0] != kNoRoute;
-      store_entry(args, std::int64_t{place} * args.k + lanes.k_slot, here ? route.expert : -1, here ? route.weight : 0);
+      store_entry(args, std::int64_t{output_row} * args.k + lanes.k_slot, here ? route.expert : -1,
+                  here ? route.weight : 0);
       if (lanes.k_slot == 0 && args.dispatch.origins != nullptr)
-        store(Global<std::int64_t>(args.dispatch.origins) + place,
+        store(Global<std::int64_t>(args.dispatch.origins) + output_row,
               std::int64_t{source} << 48 | std::int64_t{token} << 16);
     }
   }
@@ -80,8 +81,8 @@ FARWARP_DEVICE Global<const std::byte> row_of_x(const Args& args, int token) {
   return Global<const std::byte>(static_cast<const std::byte*>(args.send.x)) + token * row_stride(args);
 }
 
-/// [block] Sends this rank's rows in the order of tokens, those for itself only if `to_itself`. No warp waits for
-/// another.
+/// [block] Sends this rank's rows in the order of tokens (Piece::row), those for itself only if `to_itself`. No warp
+/// waits for another.
 template <class Machine>
 FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, int tokens, bool to_itself) {
   const Regions regions = regions_of(args, call);
@@ -114,8 +115,8 @@ FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, 
   if (lane_index() == 0) ring.finish(call, kSiteStaging, store_piece, announce);
 }
 
-/// [block] Copies the rows that arrive to where they lie, and with `from_x` this rank's own ones from x. Every worker
-/// calls it.
+/// [block] Copies the rows that arrive to their output rows (Piece::row), and with `from_x` this rank's own ones from
+/// x. Every worker calls it.
 template <class Machine>
 FARWARP_DEVICE void deliver_in_pieces(Call& call, const Args& args, RowRing& ring, bool from_x) {
   const Regions regions = regions_of(args, call);
@@ -124,8 +125,8 @@ FARWARP_DEVICE void deliver_in_pieces(Call& call, const Args& args, RowRing& rin
     bulk_store(out + (piece.row * row_stride(args) + piece.begin), slot, piece.bytes);
   };
   const auto nobody_waits = [](const Piece&) {};
-  for_each_announced_segment<1>(args, [&](const ReceivedSegment& segment) {
-    const Piece piece{.row = place_of(args, segment.source, segment.token), .to = 0, .segment = segment.number};
+  for_each_arriving_segment<1>(args, [&](const ReceivedSegment& segment) {
+    const Piece piece{.row = find_output_row(args, segment.source, segment.token), .to = 0, .segment = segment.number};
     if (lane_index() == 0) {
       if (from_x && segment.source == args.view.rank) {
         if (!dropped(args, segment.token))
@@ -147,8 +148,8 @@ FARWARP_DEVICE void deliver_in_pieces(Call& call, const Args& args, RowRing& rin
   if (lane_index() == 0) ring.finish(call, kSiteStaging, store_piece, nobody_waits);
 }
 
-/// For retag_idle_rows().
-struct ArrivingRows {
+/// What retag_idle_rows() needs of a wire.
+struct RingWire {
   Call& call;
   const Args& args;
   Regions regions;
@@ -162,16 +163,16 @@ FARWARP_DEVICE void receive_in_pieces(Call& call, const Args& args, RowRing& rin
   await_bitmaps(call, args);
   call.live = !block_any(!call.live);
   if (!call.live) return;
-  const int rows = place_rows(args);
-  ArrivingRows arriving{call, args, regions_of(args, call)};
-  retag_idle_rows(arriving);
+  const int rows = scan_bitmaps(args);
+  RingWire wire{call, args, regions_of(args, call)};
+  retag_idle_rows(wire);
   if (!check_capacity(call, args, rows)) return;
   mark_unused(args, rows);
   deliver_entries(call, args);
   if (ballot(!call.live) != 0) call.live = false;
   deliver_in_pieces<Machine>(call, args, ring, sends(args));
   if (is_first_worker(args) && args.dispatch.counts != nullptr)
-    await_counts(call, args);  // they may come later than the rows
+    receive_headers(call, args);  // they may come later than the rows
 }
 
 /// dispatch_rows() in pieces. A block that sends and receives does the one after the other.
@@ -183,15 +184,15 @@ FARWARP_DEVICE void dispatch_in_pieces(const Args& args) {
   if (!call.live) return;
   if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
-    announce_rows(call, args, tokens);
-    count_and_send(call, args, tokens);
+    send_bitmaps(call, args, tokens);
+    send_entry_counts(call, args, tokens);
     if (is_worker(args)) send_all_routes(call, args, tokens);
     send_in_pieces<Machine>(call, args, ring, tokens, !receives(args));
   }
   if (receives(args)) {
     receive_in_pieces<Machine>(call, args, ring);
   } else if (is_first_worker(args) && args.dispatch.counts != nullptr) {
-    await_counts(call, args);
+    receive_headers(call, args);
   }
   end_call(call, receives(args) ? kReceived : kSent);
 }

@@ -11,19 +11,19 @@ template <class Wire>
 FARWARP_DEVICE void receive_whole_rows(Wire& wire) {
   const Args& args = wire.args;
   if (!is_worker(args)) return;
-  const int rows = await_counts(wire.call, args);
+  const int rows = receive_headers(wire.call, args);
   if (rows < 0) return;
   retag_idle_rows(wire);
   if (!check_capacity(wire.call, args, rows)) return;
   mark_unused(args, rows);
-  const int received = for_each_announced_segment<Wire::kAlign>(args, [&](const ReceivedSegment& segment) {
+  const int received = for_each_arriving_segment<Wire::kAlign>(args, [&](const ReceivedSegment& segment) {
     const TraceStart start = trace_start();
-    const bool live = unpack_segment<true>(wire, segment, place_of(args, segment.source, segment.token));
+    const bool live = unpack_segment<true>(wire, segment, find_output_row(args, segment.source, segment.token));
     trace_warp(start, TraceWork::kReceive, segment.token);
     return live;
   });
   if (is_first_worker(args) && thread_index() == 0)
-    store(wire.regions.kept_count(), static_cast<std::uint32_t>(received));
+    store(wire.regions.kept_record_count(), static_cast<std::uint32_t>(received));
 }
 
 // ---- kernels
@@ -32,7 +32,7 @@ FARWARP_DEVICE void receive_whole_rows(Wire& wire) {
 /// dispatch() of kernel.dev.h for MoeLayout::kRows. The sending half has the counts, if the caller wants them: one
 /// block waits for the headers.
 template <class Wire>
-FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
+FARWARP_DEVICE void dispatch_whole_rows(const Args& args) {
   const int given = given_tokens(args);
   const Parcels<RouteSenders::row_warps> parcels(args, sends(args) ? tokens_or_none(args, given) : 0);
   if constexpr (!Wire::kLoadsAhead) {
@@ -44,14 +44,14 @@ FARWARP_DEVICE void dispatch_rows_by(const Args& args) {
   Wire wire(call, args);
   if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
-    announce_rows(call, args, tokens);
-    count_and_send(call, args, tokens);
+    send_bitmaps(call, args, tokens);
+    send_entry_counts(call, args, tokens);
     rows.send(wire);
   }
   if (receives(args)) {
     receive_whole_rows(wire);
   } else if (is_first_worker(args) && args.dispatch.counts != nullptr) {
-    await_counts(call, args);
+    receive_headers(call, args);
   }
   end_call(call, receives(args) ? kReceived : kSent);
 }
@@ -61,7 +61,7 @@ FARWARP_DEVICE void dispatch_rows(const Args& args) {
   if constexpr (Target::kHasBulkCopy && !Wire::kLoadsAhead) {
     dispatch_in_pieces<Target>(args);
   } else {
-    dispatch_rows_by<Wire>(args);
+    dispatch_whole_rows<Wire>(args);
   }
 }
 

@@ -109,10 +109,11 @@ struct Unquantised {
   static constexpr bool kFp8 = false;
   using Dispatched = Vector;  ///< a vector of a dispatched row, in registers
 
-  /// [thread] Stores vector `u` of output row `place`.
-  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Vector& vector) {
+  /// [thread] Stores vector `u` of output row `output_row`.
+  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t output_row, int u, const Vector& vector) {
     const int vectors = args.hidden / kElementsPer<Vector>;
-    store<Cache::streaming>(Global<Vector>(static_cast<Vector*>(args.dispatch.recv_x)) + (place * vectors + u), vector);
+    store<Cache::streaming>(Global<Vector>(static_cast<Vector*>(args.dispatch.recv_x)) + (output_row * vectors + u),
+                            vector);
   }
 };
 
@@ -120,31 +121,32 @@ struct AsFp8 {
   static constexpr bool kFp8 = true;
   using Dispatched = Fp8Vector;
 
-  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
-    deliver_numbers(args, place, u, vector);
+  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t output_row, int u, const Fp8Vector& vector) {
+    deliver_numbers(args, output_row, u, vector);
     if (u % kGroupVectors == 0)
-      store(Global<float>(args.fp8.scales) + (place * groups(args) + u / kGroupVectors), vector.scale);
+      store(Global<float>(args.fp8.scales) + (output_row * groups(args) + u / kGroupVectors), vector.scale);
   }
 
  protected:
   FARWARP_DEVICE static int groups(const Args& args) {
     return (args.hidden / kElementsPer<Vector> + kGroupVectors - 1) / kGroupVectors;
   }
-  FARWARP_DEVICE static void deliver_numbers(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
+  FARWARP_DEVICE static void deliver_numbers(const Args& args, std::int64_t output_row, int u,
+                                             const Fp8Vector& vector) {
     const Global<std::uint64_t> out(static_cast<std::uint64_t*>(args.dispatch.recv_x));
-    store<Cache::streaming>(out + (place * (args.hidden / kElementsPer<Vector>)+u), vector.numbers);
+    store<Cache::streaming>(out + (output_row * (args.hidden / kElementsPer<Vector>)+u), vector.numbers);
   }
 };
 
 /// AsFp8 with MoeScales::kColumns, or kExponentColumns if Fp8Args::exponents is 2.
 struct AsFp8Columns : AsFp8 {
-  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t place, int u, const Fp8Vector& vector) {
-    deliver_numbers(args, place, u, vector);
+  FARWARP_DEVICE static void deliver(const Args& args, std::int64_t output_row, int u, const Fp8Vector& vector) {
+    deliver_numbers(args, output_row, u, vector);
     if (u % kGroupVectors != 0) return;
     const std::int32_t room = args.fp8.by_room.value,
-                       expert = args.fp8.by_room.quotient(static_cast<std::int32_t>(place));
+                       expert = args.fp8.by_room.quotient(static_cast<std::int32_t>(output_row));
     const std::int32_t group = u / kGroupVectors;
-    const std::int64_t row = place - std::int64_t{expert} * room;
+    const std::int64_t row = output_row - std::int64_t{expert} * room;
     if (args.fp8.exponents == 2) {  // four groups of a row are a word
       const std::int64_t word = (std::int64_t{expert} * (groups(args) / 4) + group / 4) * room + row;
       store(Global<std::uint8_t>(reinterpret_cast<std::uint8_t*>(args.fp8.scales)) + (4 * word + group % 4),

@@ -15,15 +15,15 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- tags of places that a call leaves idle -------------------------------------------------------------------------
+// ---- tags of inbox slots that a call leaves idle --------------------------------------------------------------------
 
-/// [block] Retags some of the rows' places that this call leaves idle. Reads the bitmaps: call it after the block_any()
-/// that follows await_bitmaps(), if call.live was true there.
+/// [block] Retags some of the rows' inbox slots that this call leaves idle. Reads the bitmaps: call it after the
+/// block_any() that follows await_bitmaps(), if call.live was true there.
 template <class Wire>
 FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   const Args& args = wire.args;
   if (!is_first_worker(args)) return;
-  for_each_place_to_retag(wire.call, args, [&](int token, int source) {
+  for_each_slot_to_retag(wire.call, args, [&](int token, int source) {
     if (has_row(args, source, token)) return;
     retag(wire.call, wire.regions.routes(args.view.rank, source, token), args.k);
     wire.retag_row(source, token);
@@ -58,7 +58,7 @@ FARWARP_DEVICE void prefetch_segments(const Args& args) {
 template <class T, class Expert, class Wire>
 FARWARP_DEVICE void work_on_rows(Wire& wire) {
   const Expert expert(wire.args);
-  for_each_announced_segment<Wire::kAlign>(wire.args, [&](const ReceivedSegment& segment) {
+  for_each_arriving_segment<Wire::kAlign>(wire.args, [&](const ReceivedSegment& segment) {
     const TraceStart start = trace_start();
     const bool live = apply_experts<T>(wire, segment, expert);
     trace_warp(start, TraceWork::kReceive, segment.token);
@@ -76,13 +76,14 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
   retag_idle_rows(wire);
   if (!lay_out_rows(wire.call, args)) return;
   mark_padding(args);
-  const int rows = for_each_announced_segment<Wire::kAlign>(args, [&](const ReceivedSegment& segment) {
+  const int rows = for_each_arriving_segment<Wire::kAlign>(args, [&](const ReceivedSegment& segment) {
     const TraceStart start = trace_start();
     const bool live = unpack_segment<false>(wire, segment, 0);
     trace_warp(start, TraceWork::kReceive, segment.token);
     return live;
   });
-  if (is_first_worker(args) && thread_index() == 0) store(wire.regions.kept_count(), static_cast<std::uint32_t>(rows));
+  if (is_first_worker(args) && thread_index() == 0)
+    store(wire.regions.kept_record_count(), static_cast<std::uint32_t>(rows));
 }
 
 /// [block] Claims and leaves the call, since the block has read its cells. Most of its work on the call comes after: a
@@ -105,7 +106,7 @@ FARWARP_DEVICE void fused(const Args& args) {
   if (!call.live) return;
   Wire wire(call, args);
   const int tokens = checked_tokens(call, args, given);
-  announce_rows(call, args, tokens);
+  send_bitmaps(call, args, tokens);
   finish_with_cells(call, kIdle);
   rows.send(wire);
   await_bitmaps(call, args);
@@ -137,7 +138,7 @@ FARWARP_DEVICE void dispatch(const Args& args) {
   Wire wire(call, args);
   if (sends(args)) {
     const int tokens = checked_tokens(call, args, given);
-    announce_rows(call, args, tokens);
+    send_bitmaps(call, args, tokens);
     if (is_worker(args)) route_tokens(call, args, tokens, entries);
   }
   finish_with_cells(call, receives(args) ? kReceived : kSent);

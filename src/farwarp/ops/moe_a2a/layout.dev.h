@@ -1,4 +1,4 @@
-// Split form: each row's place in the expert-major output, from the counts of all sources.
+// Split form: where each expert's rows from each source begin in the output, from the counts of all sources.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/routing.dev.h"
@@ -30,12 +30,12 @@ FARWARP_DEVICE bool await_headers(Call& call, const Args& args) {
   return call.live;
 }
 
-/// [warp] Turns the counts in `bases` into first rows, and calls `expert_rows(e, first, count)` for each local expert
-/// that the warp takes: in the masked layout each warp some, else warp 0, which alone calls this, all. Returns the end
-/// of the last expert's rows. `overflow`, in the masked layout: set on a lane whose expert has more rows than room, to
-/// the number of rows (kRows: entries).
+/// [warp] Turns the counts in `bases` into first output rows, and calls `expert_rows(e, first, count)` for each local
+/// expert that the warp takes: in the masked layout each warp some, else warp 0, which alone calls this, all. Returns
+/// the end of the last expert's rows. `overflow`, in the masked layout: set on a lane whose expert has more rows than
+/// room, to the number of rows. Not for kRows.
 template <class ExpertRows>
-FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
+FARWARP_DEVICE std::int32_t lay_out_experts(const Args& args, std::int32_t& overflow, const ExpertRows& expert_rows) {
   const auto bases = shared_at<std::int32_t>(args.shared.bases);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const auto room = static_cast<std::int32_t>(args.dispatch.recv_rows / args.max_local_experts);
@@ -59,9 +59,9 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
       std::int32_t next = first;
 #pragma unroll 1
       for (int s = 0; s < args.view.size; ++s) {
-        const auto place = bases + (s * args.max_local_experts + expert);
-        const std::int32_t rows = load(place);
-        store(place, next);
+        const auto source_base = bases + (s * args.max_local_experts + expert);
+        const std::int32_t rows = load(source_base);
+        store(source_base, next);
         if (args.expert_rows.row_ranges != nullptr && is_first_worker(args))
           store(Global<std::int64_t>(args.expert_rows.row_ranges) + (expert * args.view.size + s),
                 std::int64_t{next - first} << 32 | rows);
@@ -74,16 +74,16 @@ FARWARP_DEVICE std::int32_t place_experts(const Args& args, std::int32_t& overfl
   return args.dispatch.masked_layout ? local * room : end;
 }
 
-/// [block] Computes the places of all rows that arrive. Every worker writes `bases` in its shared memory; the first
-/// worker also writes the caller's counts and offsets. False on all threads if the call is over, also because the rows
-/// do not fit.
+/// [block] Computes the first output row of every (source, local expert). Every worker writes `bases` in its shared
+/// memory; the first worker also writes the caller's counts and offsets. False on all threads if the call is over, also
+/// because the rows do not fit.
 FARWARP_DEVICE bool lay_out_rows(Call& call, const Args& args) {
   const auto totals = shared_at<std::uint32_t>(args.shared.totals);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
   const bool first_worker = is_first_worker(args);
   if (warp_index() == 0 || args.dispatch.masked_layout) {
     std::int32_t overflow = 0;
-    const std::int32_t end = place_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
+    const std::int32_t end = lay_out_experts(args, overflow, [&](int expert, std::int32_t first, std::int32_t count) {
       store(totals + expert, static_cast<std::uint32_t>(count));
       if (!first_worker) return;
       store(Global<std::int32_t>(args.dispatch.counts) + expert, count);

@@ -27,49 +27,49 @@ struct Regions {
   }
   /// Packets at `where` from `source`, one for each k-slot: a route or kNoRoute.
   FARWARP_DEVICE Peer<Packet> routes(int where, int source, std::int32_t token) const {
-    return at<Packet>(where, args.offsets.routes) + place_of_row(source, token) * args.k;
+    return at<Packet>(where, args.offsets.routes) + row_slot(source, token) * args.k;
   }
-  /// Packets at `where` from `source`, one for each copy of the row there, in k-slot order: the weights that are given
-  /// to combine. kRows: at the source `where` of a token from its owner `source`, one for each k-slot: the weights that
-  /// the owner returns.
-  FARWARP_DEVICE Peer<Packet> combine_weights(int where, int source, std::int32_t token) const {
-    return at<Packet>(where, args.offsets.combine_weights) + place_of_row(source, token) * args.k;
+  /// Packets at `where` from `from`, one for each copy of the row there, in k-slot order: the weights that are given to
+  /// combine. kRows: at the source `where` of a token, from an owner, one for each k-slot: the weights that the owner
+  /// returns.
+  FARWARP_DEVICE Peer<Packet> combine_weights(int where, int from, std::int32_t token) const {
+    return at<Packet>(where, args.offsets.combine_weights) + row_slot(from, token) * args.k;
   }
   /// A row's data at `where` from `source`, in the wire's format.
   FARWARP_DEVICE Peer<std::byte> row(int where, int source, std::int32_t token) const {
-    return at<std::byte>(where, args.offsets.rows + std::int64_t{place_of_row(source, token)} * args.send.row_bytes);
+    return at<std::byte>(where, args.offsets.rows + std::int64_t{row_slot(source, token)} * args.send.row_bytes);
   }
   /// At the source `where`: what `owner` returns for `token`, a partial sum or, with rings, a row. Those of all owners
   /// for a token are consecutive.
   FARWARP_DEVICE Peer<Vector> returned(int where, std::int32_t token, int owner) const {
-    return at<Vector>(where, args.offsets.returns) + std::int64_t{place_of_return(token, owner)} * vectors();
+    return at<Vector>(where, args.offsets.returns) + std::int64_t{return_slot(token, owner)} * vectors();
   }
   FARWARP_DEVICE int vectors() const { return args.hidden / kElementsPer<Vector>; }
   /// Bulk mode, at `where` from `source`: the flag of a row's segment. A row's flags are consecutive.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> row_flag(int where, int source, std::int32_t token,
                                                           int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
-           (place_of_row(source, token) * args.segments + segment);
+           (row_slot(source, token) * args.segments + segment);
   }
   /// kRows in bulk mode, at the source `where`: the flag of a segment of the row that `owner` returns for `token`.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int32_t token, int owner,
                                                              int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
-           (place_of_return(token, owner) * args.segments + segment);
+           (return_slot(token, owner) * args.segments + segment);
   }
   // What dispatch keeps for combine, in this rank's own memory (Args::kept).
-  /// With rings: the place of the row that `source` has sent for `token`; -1: none.
-  FARWARP_DEVICE Global<std::int32_t> kept_row(int source, std::int32_t token) const {
+  /// With rings: the output row of the row that `source` has sent for `token`; -1: none.
+  FARWARP_DEVICE Global<std::int32_t> kept_output_row(int source, std::int32_t token) const {
     return Global<std::int32_t>(reinterpret_cast<std::int32_t*>(args.kept + kKeptRowsAt)) +
            (source * args.max_tokens + token);
   }
-  /// Without rings. kept_count(): the number of received rows. kept(), for each of them: source | copies << 8 | token
-  /// << 32, then a word for each copy, in k-slot order: weight | the copy's row << 32.
-  FARWARP_DEVICE Global<std::uint32_t> kept_count() const {
+  /// Without rings: the number of rows that have arrived, and the record of each: pack_row(), then pack_copy() of each
+  /// of its copies, in k-slot order. `row_number`: ReceivedSegment::row_number.
+  FARWARP_DEVICE Global<std::uint32_t> kept_record_count() const {
     return Global<std::uint32_t>(reinterpret_cast<std::uint32_t*>(args.kept));
   }
-  FARWARP_DEVICE Global<std::uint64_t> kept(int row) const {
-    return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.kept + kKeptRowsAt)) + row * (1 + args.k);
+  FARWARP_DEVICE Global<std::uint64_t> kept_record(int row_number) const {
+    return Global<std::uint64_t>(reinterpret_cast<std::uint64_t*>(args.kept + kKeptRowsAt)) + row_number * (1 + args.k);
   }
 
  private:
@@ -77,12 +77,12 @@ struct Regions {
   FARWARP_DEVICE Peer<T> at(int rank, std::int64_t offset) const {
     return peer_address<T>(args.view, rank, args.workspace + offset);
   }
-  // Within the plan's limits 32 bits suffice to number places. Only byte offsets take 64 bits: a 64-bit product is
-  // several instructions.
-  FARWARP_DEVICE std::int32_t place_of_row(int source, std::int32_t token) const {
+  // Inbox slots: where peers write rows and returns. Within the plan's limits 32 bits suffice to number them. Only byte
+  // offsets take 64 bits: a 64-bit product is several instructions.
+  FARWARP_DEVICE std::int32_t row_slot(int source, std::int32_t token) const {
     return pair(source) * args.max_tokens + token;
   }
-  FARWARP_DEVICE std::int32_t place_of_return(std::int32_t token, int owner) const {
+  FARWARP_DEVICE std::int32_t return_slot(std::int32_t token, int owner) const {
     return (parity * args.max_tokens + token) * ranks() + owner;
   }
   FARWARP_DEVICE std::int32_t pair(int rank) const { return parity * ranks() + rank; }
@@ -107,17 +107,17 @@ FARWARP_DEVICE Shared<T> shared_at(std::int64_t offset) {
 FARWARP_DEVICE void retag(const Call& call, Peer<Packet> packets, int count) {
   for (int i = thread_index(); i < count; i += num_threads()) store_packet(packets + i, 0, call.epoch - 1);
 }
-/// Calls `retag_place(token, rank)` for the places whose turn it is in this call: for each token of each rank, or of
-/// each owner, there is one. A place that is idle for exactly 2^32 - 4 calls would otherwise show its old contents as
-/// new, so its turn comes once in kRetagPeriod calls of its parity.
+/// Calls `retag_slot(token, rank)` for the inbox slots whose turn it is in this call. There is one for each token and
+/// rank: the rank is the token's source, or the owner that returns to this rank. A slot that is idle for exactly 2^32 -
+/// 4 calls would otherwise show its old contents as new, so its turn comes once in kRetagPeriod calls of its parity.
 template <class Visit>
-FARWARP_DEVICE void for_each_place_to_retag(const Call& call, const Args& args, const Visit& retag_place) {
-  const int places = args.max_tokens * args.view.size;
+FARWARP_DEVICE void for_each_slot_to_retag(const Call& call, const Args& args, const Visit& retag_slot) {
+  const int slots = args.max_tokens * args.view.size;
 #pragma unroll 1
-  for (auto place = static_cast<int>((call.epoch / 2) % kRetagPeriod); place < places;
-       place += static_cast<int>(kRetagPeriod)) {
-    const int token = args.by_ranks.quotient(place), rank = place - token * args.view.size;
-    retag_place(token, rank);
+  for (auto slot = static_cast<int>((call.epoch / 2) % kRetagPeriod); slot < slots;
+       slot += static_cast<int>(kRetagPeriod)) {
+    const int token = args.by_ranks.quotient(slot), rank = slot - token * args.view.size;
+    retag_slot(token, rank);
   }
 }
 
@@ -155,11 +155,11 @@ struct Segment {
   int first, last;
 };
 
-/// A received segment. One warp works on it.
+/// A segment at the owner, where it may still have to arrive. One warp works on it.
 struct ReceivedSegment {
   int source;
   std::int32_t token;  ///< its number at the source
-  int row;             ///< its number among the received rows
+  int row_number;      ///< of the row among those that arrive (ArrivingRows)
   int number;          ///< of the segment in its row
   int first, last;     ///< vectors
 };

@@ -81,7 +81,7 @@ Result<MoeAllToAll> MoeAllToAll::create(World& world, const MoeAllToAllDesc& des
   args.offsets.returns += moved;
   const moe::LaunchMemory memory = moe::launch_memory(*plan, shape.traits);
   args.shared = memory.parts;
-  args.rows.places = memory.row_places;
+  args.rows.bitmap_sums = memory.bitmap_sums;
   args.ring.barriers = memory.rings.barriers;
   args.ring.slots = memory.rings.slots;
   args.ring.slot_bytes = memory.rings.slot_bytes;

@@ -387,7 +387,7 @@ TEST_P(MoeApi, EpochsWrapBetweenCalls) {
   farwarp::testing::set_first_epoch(0xfffffffcu);
   on_ranks([](Rank& rank) {
     for (int call = 0; call < 8; ++call) {
-      // Places that the first calls leave idle must not pass for packets of the epochs after the wrap.
+      // Inbox slots that the first calls leave idle must not pass for packets of the epochs after the wrap.
       const int tokens = call < 5 ? 1 : kTokens;
       ASSERT_TRUE(rank.fused(rank.tokens(tokens)).ok()) << call << rank.world.status().to_string();
     }

@@ -124,8 +124,8 @@ struct MoeAllToAllPlan {
   std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
   /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 +
-  /// k], a row's origin, then row and weight of each of its copies; or, with rings, i32 [ranks][max_tokens], the place
-  /// of each source's row; -1: none.
+  /// k], a row's source and token, then output row and weight of each of its copies; or, with rings, i32
+  /// [ranks][max_tokens], the output row of each source's row; -1: none.
   std::int64_t kept_bytes = 0;
   /// With Desc::handles: bytes of a handle, and where the two parts that callers may read begin in it: layout kMasked
   /// only.

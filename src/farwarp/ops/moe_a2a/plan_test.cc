@@ -91,7 +91,7 @@ TEST(Plan, RowsOnceMoveInPiecesWhereThereAreBulkCopies) {
   EXPECT_EQ(moe::ring_piece_bytes(desc.hidden, 1, moe::kMaxSlotBytes), desc.hidden);  // two pieces
   EXPECT_EQ(moe::ring_piece_bytes(8, 1, moe::kMaxSlotBytes), 16);
   EXPECT_EQ(moe::ring_piece_bytes(24, 2, moe::kMaxSlotBytes), 32);  // segments of one and of two vectors
-  desc.max_tokens = 30'000;                                         // places take more of the shared memory
+  desc.max_tokens = 30'000;                                         // sums of bitmaps take more shared memory
   EXPECT_LT(slot_bytes(), moe::kMaxSlotBytes);
   EXPECT_EQ(slot_bytes() % 128, 0);
   EXPECT_LE(plan_moe_all_to_all(desc, shape, 8)->shared_bytes, shape.traits.shared_bytes);

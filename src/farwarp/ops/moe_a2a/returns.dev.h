@@ -22,40 +22,45 @@ FARWARP_DEVICE void add_weighted(float (&sum)[count], float weight, const float 
   for (int i = 0; i < count; ++i) sum[i] = fused_multiply_add(weight, to_float(round_to<T>(y[i])), sum[i]);
 }
 
-// ---- split form: what dispatch keeps of a row for combine
-// -----------------------------------------------------------------
+// ---- split form: what dispatch keeps of a row for combine (Regions::kept_record()) ----------------------------------
 
 /// The word of a copy: its output row, and the entry's weight.
-FARWARP_DEVICE std::uint64_t kept_word(std::int32_t place, float weight) {
-  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(place)) << 32 | std::bit_cast<std::uint32_t>(weight);
+FARWARP_DEVICE std::uint64_t pack_copy(std::int32_t output_row, float weight) {
+  return static_cast<std::uint64_t>(static_cast<std::uint32_t>(output_row)) << 32 |
+         std::bit_cast<std::uint32_t>(weight);
 }
-FARWARP_DEVICE std::int64_t kept_place(std::uint64_t word) { return static_cast<std::int64_t>(word >> 32); }
-FARWARP_DEVICE float kept_weight(std::uint64_t word) { return std::bit_cast<float>(static_cast<std::uint32_t>(word)); }
+FARWARP_DEVICE std::int64_t output_row_of_copy(std::uint64_t word) { return static_cast<std::int64_t>(word >> 32); }
+FARWARP_DEVICE float weight_of_copy(std::uint64_t word) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(word));
+}
 
-/// The source and token of a segment's row, and how many copies of the row there are.
-FARWARP_DEVICE std::uint64_t kept_origin(const ReceivedSegment& segment, int copies) {
+/// The first word of a record: the row's source and token, and how many copies of it there are.
+FARWARP_DEVICE std::uint64_t pack_row(const ReceivedSegment& segment, int copies) {
   return static_cast<std::uint64_t>(segment.token) << 32 | static_cast<std::uint32_t>(copies << 8 | segment.source);
 }
+FARWARP_DEVICE int source_of_row(std::uint64_t row_word) { return static_cast<int>(row_word & 0xff); }
+FARWARP_DEVICE int copies_of_row(std::uint64_t row_word) { return static_cast<int>(row_word >> 8 & 0xff); }
+FARWARP_DEVICE std::int32_t token_of_row(std::uint64_t row_word) { return static_cast<std::int32_t>(row_word >> 32); }
 
-/// [warp] Stores what combine needs of a segment's row, and the caller's origins. `word`: on lane j, kept_word() of
-/// k-slot j, or kNoRoute. The words of copies are stored without gaps. Copies of one place, in the masked layout, have
-/// the origin of the first.
-FARWARP_DEVICE void keep_row(const Regions& regions, const ReceivedSegment& segment, std::uint64_t word) {
+/// [warp] Stores the record of a segment's row, and the caller's origins and tokens of its copies. `copy_word`: on lane
+/// j, pack_copy() of k-slot j, or kNoRoute. The words of copies are stored without gaps. Copies with one output row, in
+/// the masked layout, have the origin of the first.
+FARWARP_DEVICE void store_record(const Regions& regions, const ReceivedSegment& segment, std::uint64_t copy_word) {
   const Args& args = regions.args;
-  const bool is_copy = word != kNoRoute;
+  const bool is_copy = copy_word != kNoRoute;
   const std::uint64_t copies = ballot(is_copy);
-  const Global<std::uint64_t> kept = regions.kept(segment.row);
+  const Global<std::uint64_t> record = regions.kept_record(segment.row_number);
   int first = lane_index();
   if (args.dispatch.masked_layout != 0 && args.dispatch.origins != nullptr)
-    first = lowest_bit(match_any(static_cast<std::uint32_t>(is_copy ? word >> 32 : ~0u)));
-  if (lane_index() == 0) store(kept, kept_origin(segment, count_bits(copies)));
+    first = lowest_bit(match_any(static_cast<std::uint32_t>(is_copy ? copy_word >> 32 : ~0u)));
+  if (lane_index() == 0) store(record, pack_row(segment, count_bits(copies)));
   if (!is_copy) return;
-  store(kept + (1 + count_bits(copies & lanes_below())), word);
+  store(record + (1 + count_bits(copies & lanes_below())), copy_word);
   if (args.expert_rows.row_tokens != nullptr)
-    store(Global<std::int32_t>(args.expert_rows.row_tokens) + kept_place(word), segment.token);
+    store(Global<std::int32_t>(args.expert_rows.row_tokens) + output_row_of_copy(copy_word), segment.token);
   if (args.dispatch.origins == nullptr || first != lane_index()) return;
   const std::int64_t origin = std::int64_t{segment.source} << 48 | std::int64_t{segment.token} << 16 | lane_index();
-  store(Global<std::int64_t>(args.dispatch.origins) + kept_place(word), origin);
+  store(Global<std::int64_t>(args.dispatch.origins) + output_row_of_copy(copy_word), origin);
 }
 
 /// For return_rows(): the weights are those that dispatch keeps. weights.dev.h has those that arrive at combine.
@@ -64,10 +69,10 @@ struct KeptWeights {
 };
 
 /// [warp] Gathers the experts' outputs of a received segment in k-slot order, sums and rounds them as apply_experts()
-/// does, and sends the sum to the source. `word`: on lane i, kept_word() of copy i.
+/// does, and sends the sum to the source. `copy_word`: on lane i, pack_copy() of copy i.
 template <class T>
 FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment& segment, int copies,
-                                   std::uint64_t word) {
+                                   std::uint64_t copy_word) {
   // A lane has kAhead vectors of each of kCopiesAhead copies in flight (measured: MEASURED.md, "Tried and rejected").
   constexpr int kAhead = 4, kCopiesAhead = 2;
   const Global<const Vector> input(static_cast<const Vector*>(regions.args.combine.y));
@@ -81,14 +86,14 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
       // it.
       std::uint64_t copy[kCopiesAhead];
 #pragma unroll
-      for (int c = 0; c < kCopiesAhead; ++c) copy[c] = shuffle(word, first + c < copies ? first + c : first);
+      for (int c = 0; c < kCopiesAhead; ++c) copy[c] = shuffle(copy_word, first + c < copies ? first + c : first);
       Vector packed[kCopiesAhead][kAhead];
 #pragma unroll
       for (int c = 0; c < kCopiesAhead; ++c) {
 #pragma unroll
         for (int a = 0; a < kAhead; ++a) {
           const bool wanted = first + c < copies && u + a * kStride < segment.last;
-          const Global<const Vector> from = input + (kept_place(copy[c]) * regions.vectors() + u + a * kStride);
+          const Global<const Vector> from = input + (output_row_of_copy(copy[c]) * regions.vectors() + u + a * kStride);
           packed[c][a] = wanted ? load<Cache::streaming>(from) : Vector{};
         }
       }
@@ -100,7 +105,7 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
           if (base + a * kStride >= segment.last) break;  // no lane has such a vector
           float y[kElementsPer<Vector>];
           values_of<T>(packed[c][a], y);
-          add_weighted<T>(sum[a], kept_weight(copy[c]), y);
+          add_weighted<T>(sum[a], weight_of_copy(copy[c]), y);
         }
       }
     }
@@ -111,44 +116,44 @@ FARWARP_DEVICE void reduce_segment(const Regions& regions, const ReceivedSegment
   }
 }
 
-/// [warp] Prefetches what reduce_segment() reads.
+/// [warp] Prefetches the outputs that reduce_segment() reads.
 FARWARP_DEVICE void prefetch_copies(const Regions& regions, const ReceivedSegment& segment, int copies,
-                                    std::uint64_t word) {
+                                    std::uint64_t copy_word) {
   constexpr int kLine = 128 / sizeof(Vector);
   const Global<const Vector> input(static_cast<const Vector*>(regions.args.combine.y));
 #pragma unroll 1
   for (int c = 0; c < copies; ++c) {
-    const std::int64_t row = kept_place(shuffle(word, c)) * regions.vectors();
+    const std::int64_t row = output_row_of_copy(shuffle(copy_word, c)) * regions.vectors();
 #pragma unroll 1
     for (int u = segment.first + lane_index() * kLine; u < segment.last; u += Target::kWarpSize * kLine)
       prefetch(input + (row + u));
   }
 }
 
-/// What dispatch has kept of a row (Regions::kept()).
-struct KeptRow {
-  std::uint64_t origin;  ///< kept_origin()
-  std::uint64_t word;    ///< on lane i: kept_word() of copy i
+/// A record, as a warp holds it.
+struct KeptRecord {
+  std::uint64_t row_word;   ///< pack_row()
+  std::uint64_t copy_word;  ///< on lane i: pack_copy() of copy i
 
-  /// [warp] That of segment number `item`. `most`: a bound for `item`.
-  FARWARP_DEVICE static KeptRow of(const Regions& regions, int item, int most) {
+  /// [warp] That of the row of segment `item` of all. `most`: a bound for `item`.
+  FARWARP_DEVICE static KeptRecord of(const Regions& regions, int item, int most) {
     const Args& args = regions.args;
     if (item >= most) return {};
-    const Global<std::uint64_t> kept = regions.kept(args.by_segments.quotient(item));
-    return {load(kept), lane_index() < args.k ? load(kept + (1 + lane_index())) : 0};
+    const Global<std::uint64_t> record = regions.kept_record(args.by_segments.quotient(item));
+    return {load(record), lane_index() < args.k ? load(record + (1 + lane_index())) : 0};
   }
 };
 
-/// What a warp loads of it before it joins combine's call.
+/// What a warp loads of the records before it joins combine's call.
 struct KeptAhead {
-  std::uint32_t rows;  ///< how many rows there are
-  KeptRow first;       ///< of the warp's first segment; without meaning if there is no such row
+  std::uint32_t records;  ///< how many there are
+  KeptRecord first;       ///< of the warp's first segment; without meaning if there is no such row
 
   /// [warp] Loads nothing unless `wanted`.
   FARWARP_DEVICE KeptAhead(const Args& args, bool wanted) {
     const Regions regions{args, 0};  // what is kept does not alternate
-    rows = wanted ? load(regions.kept_count()) : 0;
-    first = KeptRow::of(regions, warp_in_grid(), wanted ? args.max_tokens * args.view.size * args.segments : 0);
+    records = wanted ? load(regions.kept_record_count()) : 0;
+    first = KeptRecord::of(regions, warp_in_grid(), wanted ? args.max_tokens * args.view.size * args.segments : 0);
   }
 };
 
@@ -156,21 +161,21 @@ struct KeptAhead {
 template <class T, class Weights>
 FARWARP_DEVICE void return_rows(Call& call, const Args& args, const KeptAhead& ahead) {
   const Regions regions = regions_of(args, call);
-  const int items = static_cast<int>(ahead.rows) * args.segments;
-  KeptRow kept = ahead.first;
+  const int items = static_cast<int>(ahead.records) * args.segments;
+  KeptRecord kept = ahead.first;
 #pragma unroll 1
   for (int item = warp_in_grid(); item < items; item += warps_of_grid()) {
-    const KeptRow next = KeptRow::of(regions, item + warps_of_grid(), items);
-    const int row = args.by_segments.quotient(item);
-    const Segment segment = segment_of<1>(args, static_cast<int>(kept.origin >> 32), item - row * args.segments);
+    const KeptRecord next = KeptRecord::of(regions, item + warps_of_grid(), items);
+    const int row_number = args.by_segments.quotient(item);
+    const Segment segment = segment_of<1>(args, token_of_row(kept.row_word), item - row_number * args.segments);
     const ReceivedSegment received{
-        static_cast<int>(kept.origin & 0xff), segment.token, row, segment.number, segment.first, segment.last};
-    const int copies = static_cast<int>(kept.origin >> 8 & 0xff);
+        source_of_row(kept.row_word), segment.token, row_number, segment.number, segment.first, segment.last};
+    const int copies = copies_of_row(kept.row_word);
     if constexpr (Weights::kArrive) {
-      prefetch_copies(regions, received, copies, kept.word);
-      if (!Weights::take(call, regions, received, copies, kept.word)) return;
+      prefetch_copies(regions, received, copies, kept.copy_word);
+      if (!Weights::take(call, regions, received, copies, kept.copy_word)) return;
     }
-    reduce_segment<T>(regions, received, copies, kept.word);
+    reduce_segment<T>(regions, received, copies, kept.copy_word);
     kept = next;
   }
 }
@@ -237,7 +242,7 @@ FARWARP_DEVICE void receive_returns(Call& call, const Args& args, int tokens) {
   for (int item = warp_in_grid(); item < tokens * args.segments; item += warps_of_grid()) {
     const int token = args.by_segments.quotient(item);
     const Segment segment = segment_of<1>(args, token, item - token * args.segments);
-    add_up_returns<T>(call, regions, destinations_by_lanes(args, token), segment);
+    add_up_returns<T>(call, regions, warp_ranks_of_token(args, token), segment);
     // If one lane has given up, its warp stops.
     if (ballot(!call.live) != 0) {
       call.live = false;

@@ -42,23 +42,6 @@ FARWARP_DEVICE void push_segment(Call& call, const Args& args, RowRing& ring, Gl
   }
 }
 
-/// [thread] The ranks of a token's experts. Entries out of range count as skipped: announce_rows() gives up for them.
-FARWARP_DEVICE std::uint32_t ranks_of_token(const Args& args, int token) {
-  constexpr int kTogether = 8;
-  std::uint32_t ranks = 0;
-#pragma unroll 1
-  for (int first = 0; first < args.k; first += kTogether) {
-    std::int32_t experts[kTogether];
-    read_table(args, token * args.k + first, args.k - first, experts);
-#pragma unroll
-    for (int i = 0; i < kTogether; ++i) {
-      const int expert = expert_or_none(args, experts[i]);
-      if (expert >= 0) ranks |= 1u << rank_of(args, expert);
-    }
-  }
-  return ranks;
-}
-
 /// [warp] Calls `work(item, found)` on all lanes for item = first, first + stride, ... below `count`, where `found` is
 /// find(item). A lane finds one item's, so that the loads of as many items as there are lanes are under way together.
 /// Ends early if `work` returns false.

@@ -18,13 +18,13 @@ using namespace farwarp::moe;
 
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
-  const auto place = static_cast<std::uint32_t>(local_expert) << kRouteIndexBits | index;
-  return static_cast<std::uint64_t>(place) << 32 | std::bit_cast<std::uint32_t>(weight);
+  const auto upper = static_cast<std::uint32_t>(local_expert) << kRouteIndexBits | index;
+  return static_cast<std::uint64_t>(upper) << 32 | std::bit_cast<std::uint32_t>(weight);
 }
 FARWARP_DEVICE Route unpack_route(std::uint64_t word) {
-  const auto place = static_cast<std::uint32_t>(word >> 32);
-  return {std::bit_cast<float>(static_cast<std::uint32_t>(word)), static_cast<std::int32_t>(place >> kRouteIndexBits),
-          static_cast<std::int32_t>(place & ((1u << kRouteIndexBits) - 1))};
+  const auto upper = static_cast<std::uint32_t>(word >> 32);
+  return {std::bit_cast<float>(static_cast<std::uint32_t>(word)), static_cast<std::int32_t>(upper >> kRouteIndexBits),
+          static_cast<std::int32_t>(upper & ((1u << kRouteIndexBits) - 1))};
 }
 
 /// [warp] Sends a token's routes to each of `ranks`, a word for each k-slot. On lane j: `owner` (-1: none) and `route`
@@ -166,7 +166,7 @@ FARWARP_DEVICE void assign_indices(const Args& args, int first, int last, std::i
 FARWARP_DEVICE void send_indexed_routes(const Call& call, const Args& args, int token, int in_batch,
                                         const TokenEntry& entry) {
   const int j = lane_index(), expert = expert_or_none(args, entry.listed);
-  const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+  const int owner = owner_or_none(args, expert);
   std::uint64_t route = 0;
   if (owner >= 0) {
     const std::uint32_t index = load(shared_at<std::uint32_t>(args.shared.indices) + (in_batch * args.k + j));

@@ -9,13 +9,13 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// [warp] Returns the weights of the row at `place`, which `source` has sent for `token`.
+/// [warp] Returns the weights of output row `output_row`, which `source` has sent for `token`.
 FARWARP_DEVICE void return_weights_of(const Call& call, const Regions& regions, int source, int token,
-                                      std::int32_t place) {
+                                      std::int32_t output_row) {
   const Args& args = regions.args;
   const int j = lane_index();
   if (j >= args.k) return;
-  const float weight = load(Global<const float>(args.row_weights.of_rows) + (std::int64_t{place} * args.k + j));
+  const float weight = load(Global<const float>(args.row_weights.of_rows) + (std::int64_t{output_row} * args.k + j));
   store_packet(regions.combine_weights(source, args.view.rank, token) + j, std::bit_cast<std::uint32_t>(weight),
                call.epoch);
 }
@@ -24,21 +24,22 @@ FARWARP_DEVICE void return_weights_of(const Call& call, const Regions& regions, 
 FARWARP_DEVICE void return_all_weights(const Call& call, const Args& args) {
   const Regions regions = regions_of(args, call);
   const int ranks = args.view.size;
-  if (args.ring.slot_bytes != 0) {  // rings: a place for each token and source
+  if (args.ring.slot_bytes != 0) {  // rings: an output row, or none, for each token and source
 #pragma unroll 1
     for (int item = warp_in_grid(); item < args.max_tokens * ranks; item += warps_of_grid()) {
       const int token = args.by_ranks.quotient(item), source = item - token * ranks;
-      const std::int32_t place = load(regions.kept_row(source, token));
-      if (place >= 0) return_weights_of(call, regions, source, token, place);
+      const std::int32_t output_row = load(regions.kept_output_row(source, token));
+      if (output_row >= 0) return_weights_of(call, regions, source, token, output_row);
     }
     return;
   }
-  const auto rows = static_cast<int>(load(regions.kept_count()));
+  const auto records = static_cast<int>(load(regions.kept_record_count()));
 #pragma unroll 1
-  for (int row = warp_in_grid(); row < rows; row += warps_of_grid()) {
-    const std::uint64_t origin = load(regions.kept(row)), word = load(regions.kept(row) + 1);
-    return_weights_of(call, regions, static_cast<int>(origin & 0xff), static_cast<int>(origin >> 32),
-                      static_cast<std::int32_t>(kept_place(word)));
+  for (int row_number = warp_in_grid(); row_number < records; row_number += warps_of_grid()) {
+    const Global<std::uint64_t> record = regions.kept_record(row_number);
+    const std::uint64_t row_word = load(record), copy_word = load(record + 1);
+    return_weights_of(call, regions, source_of_row(row_word), token_of_row(row_word),
+                      static_cast<std::int32_t>(output_row_of_copy(copy_word)));
   }
 }
 
@@ -61,11 +62,11 @@ FARWARP_DEVICE bool add_up_weights(Call& call, const Regions& regions, int token
   return true;
 }
 
-/// [block] Retags some of the places that this call leaves idle, as retag_idle_rows() does.
+/// [block] Retags some of these weights' inbox slots that this call leaves idle, as retag_idle_rows() does.
 FARWARP_DEVICE void retag_idle_returned_weights(const Call& call, const Args& args, int tokens) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);
-  for_each_place_to_retag(call, args, [&](int token, int owner) {
+  for_each_slot_to_retag(call, args, [&](int token, int owner) {
     if (token < tokens && (ranks_of_token(args, token) >> owner & 1) != 0) return;
     retag(call, regions.combine_weights(args.view.rank, owner, token), args.k);
   });
@@ -80,7 +81,7 @@ FARWARP_DEVICE void return_row_weights(const Args& args) {
   const Regions regions = regions_of(args, call);
 #pragma unroll 1
   for (int token = warp_in_grid(); token < tokens; token += warps_of_grid()) {
-    if (!add_up_weights(call, regions, token, destinations_by_lanes(args, token))) break;
+    if (!add_up_weights(call, regions, token, warp_ranks_of_token(args, token))) break;
   }
   retag_idle_returned_weights(call, args, tokens);
   end_call(call, kReceived);

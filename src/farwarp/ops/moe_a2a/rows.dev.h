@@ -1,5 +1,5 @@
 // What an owner does with a row that arrives, in either mode: apply the experts and sum (fused form), or unpack it
-// (split form). Both forms round at the same places (returns.dev.h), so they give the same bits.
+// (split form). Both forms round at the same points (returns.dev.h), so they give the same bits.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/returns.dev.h"
@@ -95,21 +95,22 @@ FARWARP_DEVICE void store_entry(const Args& args, std::int64_t entry, std::int32
   store(Global<float>(args.rows.recv_weights) + entry, weight);
 }
 
-/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and keeps
-/// what combine needs. With `once` (MoeLayout::kRows) it stores the segment in output row `row` instead, with the row's
-/// first segment also the row's entries, and keeps one copy of weight
-/// 1. False on all lanes if the call is over.
+/// [warp] Split form, at the owner: waits for the segment, stores a copy of it for each of its row's routes, and with
+/// the row's first segment the row's record. With `once` (MoeLayout::kRows) it stores the segment in `output_row`
+/// instead, and with the first segment also the row's entries; the record has one copy, of weight 1. False on all lanes
+/// if the call is over.
 template <bool once, class Wire>
-FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment, [[maybe_unused]] std::int32_t row) {
+FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment,
+                                   [[maybe_unused]] std::int32_t output_row) {
   constexpr int kAhead = Wire::kUnpackAhead;
   const Args& args = wire.args;
   const auto bases = shared_at<std::int32_t>(args.shared.bases) + segment.source * args.max_local_experts;
-  std::uint64_t route_word = kNoRoute;  // on lane j, of k-slot j: first the route, then (not `once`) kept_word()
+  std::uint64_t word = kNoRoute;  // on lane j, of k-slot j: first the route, then pack_copy()
 #pragma unroll 1
   for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead];
-    const bool arrived = wire.read_segment(segment, u, x, base == segment.first, route_word);
+    const bool arrived = wire.read_segment(segment, u, x, base == segment.first, word);
     if (ballot(!arrived) != 0) {
       wire.call.live = false;
       return false;
@@ -117,32 +118,33 @@ FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment, [
     if constexpr (once) {
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        if (u + a * kStride < segment.last) Wire::Encoding::deliver(args, row, u + a * kStride, x[a]);
+        if (u + a * kStride < segment.last) Wire::Encoding::deliver(args, output_row, u + a * kStride, x[a]);
       }
       continue;
     }
-    if (base == segment.first && route_word != kNoRoute) {
-      const Route route = unpack_route(route_word);
-      route_word = kept_word(load(bases + route.expert) + route.index, route.weight);
+    if (base == segment.first && word != kNoRoute) {
+      const Route route = unpack_route(word);
+      word = pack_copy(load(bases + route.expert) + route.index, route.weight);
     }
 #pragma unroll 1
-    for (std::uint64_t routes = ballot(route_word != kNoRoute); routes != 0; routes &= routes - 1) {
-      const std::int64_t place = kept_place(shuffle(route_word, lowest_bit(routes)));
+    for (std::uint64_t routes = ballot(word != kNoRoute); routes != 0; routes &= routes - 1) {
+      const std::int64_t copy_row = output_row_of_copy(shuffle(word, lowest_bit(routes)));
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
-        if (u + a * kStride < segment.last) Wire::Encoding::deliver(args, place, u + a * kStride, x[a]);
+        if (u + a * kStride < segment.last) Wire::Encoding::deliver(args, copy_row, u + a * kStride, x[a]);
       }
     }
   }
   if (segment.number != 0) return true;
   if constexpr (once) {
-    const Route route = unpack_route(route_word);
-    const bool here = route_word != kNoRoute;
+    const Route route = unpack_route(word);
+    const bool here = word != kNoRoute;
     if (lane_index() < args.k)
-      store_entry(args, std::int64_t{row} * args.k + lane_index(), here ? route.expert : -1, here ? route.weight : 0);
-    route_word = lane_index() == 0 ? kept_word(row, 1.0f) : kNoRoute;
+      store_entry(args, std::int64_t{output_row} * args.k + lane_index(), here ? route.expert : -1,
+                  here ? route.weight : 0);
+    word = lane_index() == 0 ? pack_copy(output_row, 1.0f) : kNoRoute;
   }
-  keep_row(wire.regions, segment, route_word);
+  store_record(wire.regions, segment, word);
   return true;
 }
 

@@ -62,12 +62,12 @@ FARWARP_DEVICE Parcel<Wire> make_parcel(const Args& args, const Parcels<senders>
   return {segment, has_routes, listed, weight, typename Wire::Ahead(args, segment)};
 }
 
-/// [warp] Skips entries out of range; announce_rows() reports them.
+/// [warp] Skips entries out of range; send_bitmaps() reports them.
 template <class Wire>
 FARWARP_DEVICE void send_parcel(Wire& wire, const Parcel<Wire>& parcel) {
   const Args& args = wire.args;
   const int token = parcel.segment.token, expert = expert_or_none(args, parcel.listed);
-  const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+  const int owner = owner_or_none(args, expert);
   const std::uint32_t ranks = ranks_of_lanes(args, owner);
   if (parcel.has_routes) {
     const std::uint64_t route = owner >= 0 ? pack_route(parcel.weight, expert - first_expert(args, owner), 0) : 0;

@@ -77,7 +77,7 @@ FARWARP_DEVICE void check_expert(Call& call, const Args& args, std::int32_t expe
             static_cast<std::uint64_t>(std::int64_t{expert}));
   }
 }
-/// [thread] The entry as an expert, or a negative number. announce_rows() checks all bits of all entries, and gives up
+/// [thread] The entry as an expert, or a negative number. send_bitmaps() checks all bits of all entries, and gives up
 /// if one is out of range.
 FARWARP_DEVICE int expert_or_none(const Args& args, std::int32_t expert) {
   return expert < args.num_experts ? expert : -1;
@@ -103,11 +103,17 @@ FARWARP_DEVICE int first_expert(const Args& args, int rank) {
   return args.by_ranks.quotient(rank * args.num_experts + args.view.size - 1);  // moe_first_expert()
 }
 
-/// [thread] Bit r: the token has an expert on rank r.
-FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int token) {
+/// The rank of an expert; -1 of a negative number.
+FARWARP_DEVICE int owner_or_none(const Args& args, int expert) { return expert >= 0 ? rank_of(args, expert) : -1; }
+
+// Which ranks a token goes to: bit r: it has an expert on rank r. Entries out of range count as skipped: send_bitmaps()
+// gives up for them.
+
+/// [thread] `largest`: of entry + 1, so that a skipped entry gives 0, and those out of range exceed all others.
+FARWARP_DEVICE std::uint32_t ranks_of_token(const Args& args, int token, std::uint32_t& largest) {
   constexpr int kTogether = 8;
-  std::uint32_t ranks = 0,
-                largest = 0;  // of entry + 1: a skipped entry gives 0, and those out of range exceed all others
+  std::uint32_t ranks = 0;
+  largest = 0;
 #pragma unroll 1
   for (int first = 0; first < args.k; first += kTogether) {
     std::int32_t experts[kTogether];
@@ -116,27 +122,36 @@ FARWARP_DEVICE std::uint32_t destinations_of(Call& call, const Args& args, int t
     for (int i = 0; i < kTogether; ++i) {
       const std::uint32_t plus_one = static_cast<std::uint32_t>(experts[i]) + 1;
       largest = plus_one > largest ? plus_one : largest;
-      if (experts[i] >= 0) ranks |= 1u << (rank_of(args, experts[i]) & 31);
+      if (static_cast<std::uint32_t>(experts[i]) < static_cast<std::uint32_t>(args.num_experts))
+        ranks |= 1u << rank_of(args, experts[i]);
     }
   }
+  return ranks;
+}
+FARWARP_DEVICE std::uint32_t ranks_of_token(const Args& args, int token) {
+  std::uint32_t ignored = 0;
+  return ranks_of_token(args, token, ignored);
+}
+/// [thread] Gives up if an entry is out of range.
+FARWARP_DEVICE std::uint32_t checked_ranks_of_token(Call& call, const Args& args, int token) {
+  std::uint32_t largest = 0;
+  const std::uint32_t ranks = ranks_of_token(args, token, largest);
   check_expert(call, args, static_cast<std::int32_t>(largest - 1));
   return ranks;
 }
 
-/// [warp] Bit r: some lane has rank r. `rank` -1: the lane has none.
-FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int rank) {
+/// [warp] Of the token whose entries the lanes have. `owner`: owner_or_none() of the lane's entry.
+FARWARP_DEVICE std::uint32_t ranks_of_lanes(const Args& args, int owner) {
   std::uint32_t ranks = 0;
 #pragma unroll 1
-  for (int r = 0; r < args.view.size; ++r) ranks |= ballot(rank == r) != 0 ? 1u << r : 0u;
+  for (int r = 0; r < args.view.size; ++r) ranks |= ballot(owner == r) != 0 ? 1u << r : 0u;
   return ranks;
 }
-
-/// [warp] destinations_of(), with one entry on each lane. Entries out of range count as skipped: announce_rows() gives
-/// up for them.
-FARWARP_DEVICE std::uint32_t destinations_by_lanes(const Args& args, int token) {
+/// [warp] ranks_of_token(), with one entry on each lane.
+FARWARP_DEVICE std::uint32_t warp_ranks_of_token(const Args& args, int token) {
   const int j = lane_index();
-  const int expert = expert_or_none(args, table_entry(args, token * args.k + j, j < args.k));
-  return ranks_of_lanes(args, expert >= 0 ? rank_of(args, expert) : -1);
+  const std::int32_t entry = table_entry(args, token * args.k + j, j < args.k);
+  return ranks_of_lanes(args, owner_or_none(args, expert_or_none(args, entry)));
 }
 
 /// [warp] Calls `work(rank)` for each of `ranks`, beginning with the rank after mine.
@@ -151,9 +166,9 @@ FARWARP_DEVICE void for_each_rank(const Args& args, std::uint32_t ranks, const V
 
 // ---- bitmaps --------------------------------------------------------------------------------------------------------
 //
-// A row's place at every owner is its token's number at the source, so that a row can be sent as soon as its own top-k
-// entries are known. Bitmaps say which places an owner will receive, a packet for each 32 tokens. They are the first
-// part of a header.
+// A row's slot in every owner's inbox is its token's number at the source, so that a row can be sent as soon as its own
+// top-k entries are known. Bitmaps say into which slots an owner will receive rows, a packet for each 32 tokens. They
+// are the first part of a header.
 
 /// Bitmaps of all sources. Bitmap p * ranks + i is packet p of source rank_after(1 + i).
 FARWARP_DEVICE int bitmap_count(const Args& args) { return num_bitmaps(args.max_tokens) * args.view.size; }
@@ -181,7 +196,7 @@ FARWARP_DEVICE void check_configuration(Call& call, const Args& args, int source
 /// lanes, and waits for nobody. The last warps of the grid do it, since they have the fewest rows to send; the very
 /// last one takes the last turn, because in the split form its block counts all entries. Bitmaps of tokens that this
 /// call does not have are sent as well: each call writes all of them.
-FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
+FARWARP_DEVICE void send_bitmaps(Call& call, const Args& args, int tokens) {
   if (!call.live) return;
   constexpr int kBitmaps = Target::kWarpSize / kBitmapTokens;
   const Regions regions = regions_of(args, call);
@@ -192,7 +207,7 @@ FARWARP_DEVICE void announce_rows(Call& call, const Args& args, int tokens) {
 #pragma unroll 1
   for (int first = kBitmaps * turn; first < bitmaps; first += kBitmaps * warps_of_grid()) {
     const int token = first * kBitmapTokens + lane_index();
-    const std::uint32_t ranks = token < tokens ? destinations_of(call, args, token) : 0;
+    const std::uint32_t ranks = token < tokens ? checked_ranks_of_token(call, args, token) : 0;
     std::uint32_t bits = 0;
 #pragma unroll 1
     for (int r = 0; r < args.view.size; ++r) {
@@ -255,16 +270,17 @@ FARWARP_DEVICE std::int32_t sum_below(std::int32_t value, std::int32_t& total) {
 /// Numbers the rows that arrive: the first 32 tokens of each source in turn, beginning with the rank after mine, then
 /// the next 32. By blocks of 32 tokens this is roughly the order in which they are sent; among sources it is not. A
 /// warp asks for rows in ascending order; each of its lanes holds a bitmap.
-class AnnouncedRows {
+class ArrivingRows {
  public:
-  FARWARP_DEVICE explicit AnnouncedRows(const Args& args) : args_(args) {}
+  FARWARP_DEVICE explicit ArrivingRows(const Args& args) : args_(args) {}
 
-  /// [warp] Source and token of `row`, which must not be less than in the previous call. False if there is no such row.
-  FARWARP_DEVICE bool find(int row, int& source, std::int32_t& token) {
+  /// [warp] Source and token of row `row_number`, which must not be less than in the previous call. False if there is
+  /// no such row.
+  FARWARP_DEVICE bool find(int row_number, int& source, std::int32_t& token) {
     for (;;) {
-      const std::uint64_t ends_after = ballot(end_ > row);
+      const std::uint64_t ends_after = ballot(end_ > row_number);
       if (ends_after != 0) {
-        locate(row, lowest_bit(ends_after), source, token);
+        locate(row_number, lowest_bit(ends_after), source, token);
         return true;
       }
       first_ += Target::kWarpSize;
@@ -282,10 +298,10 @@ class AnnouncedRows {
   FARWARP_DEVICE int count() const { return rows_before_; }
 
  private:
-  /// [warp] Finds `row` in the bitmap of `lane`. Each lane examines one bit.
-  FARWARP_DEVICE void locate(int row, int lane, int& source, std::int32_t& token) const {
+  /// [warp] Finds row `row_number` in the bitmap of `lane`. Each lane examines one bit.
+  FARWARP_DEVICE void locate(int row_number, int lane, int& source, std::int32_t& token) const {
     const std::uint64_t bits = shuffle(bits_, lane);
-    const int index = row - (shuffle(end_, lane) - count_bits(bits));
+    const int index = row_number - (shuffle(end_, lane) - count_bits(bits));
     const std::uint64_t at = ballot((bits >> lane_index() & 1) != 0 && count_bits(bits & lanes_below()) == index);
     const int bitmap = first_ + lane, packet = args_.by_ranks.quotient(bitmap);
     source = rank_after(args_, 1 + bitmap - packet * args_.view.size);
@@ -302,16 +318,16 @@ class AnnouncedRows {
 /// [block] Calls `work(segment)` on a warp for each segment of each row that arrives. `work` returns false if the call
 /// is over. A segment begins at a multiple of `align` vectors. Returns the number of rows, or 0 if the call is over.
 template <int align, class Visit>
-FARWARP_DEVICE int for_each_announced_segment(const Args& args, const Visit& work) {
-  AnnouncedRows rows(args);
+FARWARP_DEVICE int for_each_arriving_segment(const Args& args, const Visit& work) {
+  ArrivingRows rows(args);
 #pragma unroll 1
   for (int item = worker_warp_number(args);; item += args.roles.workers * warps_per_block()) {
-    const int row = args.by_segments.quotient(item);
+    const int row_number = args.by_segments.quotient(item);
     int source = 0;
     std::int32_t token = 0;
-    if (!rows.find(row, source, token)) return rows.count();
-    const Segment segment = segment_of<align>(args, token, item - row * args.segments);
-    if (!work(ReceivedSegment{source, token, row, segment.number, segment.first, segment.last})) return 0;
+    if (!rows.find(row_number, source, token)) return rows.count();
+    const Segment segment = segment_of<align>(args, token, item - row_number * args.segments);
+    if (!work(ReceivedSegment{source, token, row_number, segment.number, segment.first, segment.last})) return 0;
   }
 }
 

@@ -19,8 +19,7 @@ FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens,
 #pragma unroll 1
   for (int token = warp_in_grid(); token < tokens; token += warps_of_grid()) {
     if (token != warp_in_grid()) entry = TokenEntry(args, token, true);
-    const int expert = expert_or_none(args, entry.listed);
-    const int owner = expert >= 0 ? rank_of(args, expert) : -1;
+    const int owner = owner_or_none(args, expert_or_none(args, entry.listed));
     const auto address = reinterpret_cast<std::uint64_t>(regions.combine_weights(peer, args.view.rank, token).raw);
     for_each_rank(args, ranks_of_lanes(args, owner), [&](int rank) {
       const Peer<Packet> packets(reinterpret_cast<Packet*>(shuffle(address, rank)));
@@ -35,28 +34,28 @@ FARWARP_DEVICE void send_weights(const Call& call, const Args& args, int tokens,
 /// For return_rows().
 struct SentWeights {
   static constexpr bool kArrive = true;
-  /// [warp] Waits for the weights of a row's copies, and puts them into the copies' words: `word` on lane i is
-  /// kept_word() of copy i. False on all lanes if the call is over.
+  /// [warp] Waits for the weights of a row's copies, and puts them into the copies' words: `copy_word` on
+  /// lane i is pack_copy() of copy i. False on all lanes if the call is over.
   FARWARP_DEVICE static bool take(Call& call, const Regions& regions, const ReceivedSegment& segment, int copies,
-                                  std::uint64_t& word) {
+                                  std::uint64_t& copy_word) {
     const Global<Packet> from[] = {mine(regions.combine_weights(regions.me(), segment.source, segment.token)) +
                                    lane_index()};
     std::uint64_t data[1] = {};
     wait_packets<1>(call, from, lane_index() < copies ? 1 : 0, data,
                     Wait{.site = kSiteWeights, .peer = segment.source});
-    word = kept_word(static_cast<std::int32_t>(kept_place(word)),
-                     std::bit_cast<float>(static_cast<std::uint32_t>(data[0])));
+    copy_word = pack_copy(static_cast<std::int32_t>(output_row_of_copy(copy_word)),
+                          std::bit_cast<float>(static_cast<std::uint32_t>(data[0])));
     if (ballot(!call.live) != 0) call.live = false;
     return call.live;
   }
 };
 
-/// [block] Retags some of the weights' places that this call leaves idle, as retag_idle_rows() does the rows' places.
-/// Which are idle the bitmaps say, which are still in the headers: not of a combine of a handle (Args::after_nothing).
+/// [block] Retags some of the weights' inbox slots that this call leaves idle, as retag_idle_rows() does those of rows.
+/// Which are idle the bitmaps say, which are still in the headers: not in a combine of a handle (Args::after_nothing).
 FARWARP_DEVICE void retag_idle_weights(const Call& call, const Args& args) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);
-  for_each_place_to_retag(call, args, [&](int token, int source) {
+  for_each_slot_to_retag(call, args, [&](int token, int source) {
     const Global<Packet> header = mine(regions.header(args.view.rank, source)) + token / kBitmapTokens;
     const auto bitmap = static_cast<std::uint32_t>(packet_data(load_packet(header)));
     if ((bitmap >> token % kBitmapTokens & 1) == 0)

@@ -213,8 +213,7 @@ struct BulkWire {
     return true;
   }
 
-  // ---- tags of places that this call leaves idle
-  // -------------------------------------------------------------------------
+  // ---- tags of inbox slots that this call leaves idle ---------------------------------------------------------------
 
   FARWARP_DEVICE void retag_row(int source, int token) { retag_row_flags(call, regions, source, token); }
 

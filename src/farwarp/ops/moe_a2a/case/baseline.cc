@@ -140,15 +140,16 @@ Result<int> MoeBaselineKernels::prepare(std::span<const Routing> routings) {
     next[expert] = cursor;
     cursor += entries[expert];
   }
-  std::vector<std::int32_t> places;
+  std::vector<std::int32_t> packed_rows;
   for (const std::int32_t expert : own.experts) {
-    places.push_back(expert < 0 ? -1 : static_cast<std::int32_t>(next[static_cast<std::size_t>(expert)]++));
+    packed_rows.push_back(expert < 0 ? -1 : static_cast<std::int32_t>(next[static_cast<std::size_t>(expert)]++));
   }
-  auto memory = allocate(places.size() * sizeof(places[0]));
+  auto memory = allocate(packed_rows.size() * sizeof(packed_rows[0]));
   if (!memory.ok()) return memory.status();
-  prepared.places = std::move(*memory);
-  if (!places.empty()) {
-    status = device_->copy_in(prepared.places.get(), places.data(), places.size() * sizeof(places[0]), Stream{});
+  prepared.packed_rows = std::move(*memory);
+  if (!packed_rows.empty()) {
+    status = device_->copy_in(prepared.packed_rows.get(), packed_rows.data(),
+                              packed_rows.size() * sizeof(packed_rows[0]), Stream{});
     if (status.ok()) status = device_->synchronize(Stream{}, kUploadTimeout);  // calls use other streams
     if (!status.ok()) return status;
   }
@@ -173,7 +174,7 @@ Status MoeBaselineKernels::pack(int prepared, const void* x, Stream stream) {
   args.tokens = call.tokens;
   args.k = desc_.experts_per_token;
   args.vectors = static_cast<std::int32_t>(row_bytes() / kVectorBytes);
-  args.places = Global(static_cast<const std::int32_t*>(call.places.get()));
+  args.packed_rows = Global(static_cast<const std::int32_t*>(call.packed_rows.get()));
   args.x = Global(static_cast<const Vec16*>(x));
   args.rows = Global(reinterpret_cast<Vec16*>(call.rows));
   return run(pack_, args, std::int64_t{args.tokens} * args.vectors, stream);
@@ -199,7 +200,7 @@ Status MoeBaselineKernels::unpack(int prepared, const float* weights, void* out,
   args.tokens = call.tokens;
   args.k = desc_.experts_per_token;
   args.vectors = static_cast<std::int32_t>(row_bytes() / kVectorBytes);
-  args.places = Global(static_cast<const std::int32_t*>(call.places.get()));
+  args.packed_rows = Global(static_cast<const std::int32_t*>(call.packed_rows.get()));
   args.weights = Global(weights);
   args.out = Global(static_cast<Vec16*>(out));
   args.rows = Global(reinterpret_cast<Vec16*>(call.rows));

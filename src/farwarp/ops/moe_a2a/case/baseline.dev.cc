@@ -21,24 +21,24 @@ FARWARP_DEVICE void for_each_vector(const BaselineTokenArgs& args, const Work& w
 }
 
 /// [warp] On lane j: the row of entry j, or -1. One load serves all entries, because k is at most the size of a warp.
-FARWARP_DEVICE std::int32_t place_of_lane(const BaselineTokenArgs& args, int token) {
-  return lane_index() < args.k ? load(args.places + (token * args.k + lane_index())) : -1;
+FARWARP_DEVICE std::int32_t packed_row_of_lane(const BaselineTokenArgs& args, int token) {
+  return lane_index() < args.k ? load(args.packed_rows + (token * args.k + lane_index())) : -1;
 }
 
-FARWARP_DEVICE Global<Vec16> row_vector(const BaselineTokenArgs& args, std::int32_t place, int vector) {
-  return args.rows + (static_cast<std::int64_t>(place) * args.vectors + vector);
+FARWARP_DEVICE Global<Vec16> row_vector(const BaselineTokenArgs& args, std::int32_t packed_row, int vector) {
+  return args.rows + (static_cast<std::int64_t>(packed_row) * args.vectors + vector);
 }
 
-/// Each row of x is read once and written to the place of each of its entries.
+/// Each row of x is read once and written to the packed row of each of its entries.
 FARWARP_DEVICE void pack(const BaselineTokenArgs& args) {
   for_each_vector(args, [&args](int token, int vector) {
     const bool inside = vector < args.vectors;
-    const std::int32_t places = place_of_lane(args, token);
+    const std::int32_t packed_rows = packed_row_of_lane(args, token);
     Vec16 x{0, 0};
     if (inside) x = load<Cache::streaming>(args.x + (static_cast<std::int64_t>(token) * args.vectors + vector));
     for (int j = 0; j < args.k; ++j) {
-      const std::int32_t place = shuffle(places, j);
-      if (inside && place >= 0) store(row_vector(args, place, vector), x);
+      const std::int32_t packed_row = shuffle(packed_rows, j);
+      if (inside && packed_row >= 0) store(row_vector(args, packed_row, vector), x);
     }
   });
 }
@@ -62,16 +62,16 @@ FARWARP_DEVICE void unpack(const BaselineTokenArgs& args) {
   constexpr int kInFlight = 8;  // rows that a thread loads before it uses the first; divides the size of a warp
   for_each_vector(args, [&args](int token, int vector) {
     const bool inside = vector < args.vectors;
-    const std::int32_t places = place_of_lane(args, token);
-    const float weights = places >= 0 ? load(args.weights + (token * args.k + lane_index())) : 0.0f;
+    const std::int32_t packed_rows = packed_row_of_lane(args, token);
+    const float weights = packed_rows >= 0 ? load(args.weights + (token * args.k + lane_index())) : 0.0f;
     float sum[kElementsPer<Vec16>] = {};
     for (int first = 0; first < args.k; first += kInFlight) {
       Vec16 y[kInFlight];
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {
-        const std::int32_t place = shuffle(places, first + j);
+        const std::int32_t packed_row = shuffle(packed_rows, first + j);
         y[j] = {0, 0};
-        if (inside && place >= 0) y[j] = load<Cache::streaming>(row_vector(args, place, vector));
+        if (inside && packed_row >= 0) y[j] = load<Cache::streaming>(row_vector(args, packed_row, vector));
       }
 #pragma unroll
       for (int j = 0; j < kInFlight; ++j) {

@@ -27,8 +27,8 @@ struct BaselineChunk {
 /// All of the baseline except the exchange of rows between ranks: permutations and kernels, on any target.
 ///
 /// One buffer holds the rows to each other rank, in rank order, then the rows received from each rank. Rows for experts
-/// of this rank are packed among the received rows and never cross a link. On the way back rows return to the places
-/// from which they were sent, so one table of places serves both ways. Move-only.
+/// of this rank are packed among the received rows and never cross a link. On the way back each row returns to where it
+/// was sent from, so one table of packed rows serves both ways. Move-only.
 class MoeBaselineKernels {
  public:
   /// The device must outlive it.
@@ -70,7 +70,7 @@ class MoeBaselineKernels {
 
   struct Prepared {
     int tokens = 0;
-    DeviceMemory places;
+    DeviceMemory packed_rows;
     std::byte* rows = nullptr;
     std::byte* first_received = nullptr;
     std::int64_t rows_received = 0;

@@ -80,7 +80,7 @@ TEST_P(MoeCases, OneRank) {
 TEST_P(MoeCases, Layouts) {
   expect_pass("form=split,row_alignment=8");
   expect_pass("form=split,layout=masked");
-  expect_pass("form=split,layout=masked,num_experts=280");  // several warps place a rank's experts
+  expect_pass("form=split,layout=masked,num_experts=280");  // several warps lay out a rank's experts
   expect_pass("form=split,recv_rows=0");
   expect_pass("form=split,layout=masked,recv_rows=0,num_experts=6");
 }

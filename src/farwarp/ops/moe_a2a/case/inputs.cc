@@ -42,13 +42,13 @@ void draw_distinct(const RandomStream& stream, int bound, std::span<std::int32_t
   }
 }
 
-// The k largest of log(popularity) + Gumbel noise: sampling without replacement by popularity 1 / (1 + place).
+// The k largest of log(popularity) + Gumbel noise: sampling without replacement by popularity 1 / (1 + position).
 void draw_zipf(const RandomStream& stream, int num_experts, int hottest, std::span<std::int32_t> experts) {
   std::vector<double> scores(static_cast<std::size_t>(num_experts));
   for (int e = 0; e < num_experts; ++e) {
-    const int place = (e - hottest + num_experts) % num_experts;
+    const int position = (e - hottest + num_experts) % num_experts;
     const double noise = -std::log(-std::log(1 - stream.uniform(static_cast<std::uint64_t>(e)) * (1 - 0x1p-53)));
-    scores[static_cast<std::size_t>(e)] = noise - std::log(1.0 + place);
+    scores[static_cast<std::size_t>(e)] = noise - std::log(1.0 + position);
   }
   std::vector<std::int32_t> order(scores.size());
   std::iota(order.begin(), order.end(), 0);

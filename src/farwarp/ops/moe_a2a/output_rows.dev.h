@@ -1,7 +1,7 @@
 // Dispatch with MoeLayout::kRows: a row lies once at each rank that it is sent to, by source rank and token, with its
 // top-k entries there. No entry needs an index: the bitmaps say where a row lies. So routes are sent with the rows, as
-// in the fused form, and only the counts need counting. This file: places, counts and entries. dispatch_pieces.dev.h
-// and dispatch_rows.dev.h: the rows.
+// in the fused form, and only the counts need counting. This file: output rows, counts and entries.
+// dispatch_pieces.dev.h and dispatch_rows.dev.h: how rows move.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
@@ -10,16 +10,18 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- places
-// ---------------------------------------------------------------------------------------------------------------
+// ---- output rows ----------------------------------------------------------------------------------------------------
 
 /// For each bitmap, numbered as bitmaps_of() is: the rows of its source in earlier bitmaps.
-FARWARP_DEVICE Shared<std::int32_t> rows_before(const Args& args) { return shared_at<std::int32_t>(args.rows.places); }
-/// [ranks + 1]: the first row of each source, and the end.
+FARWARP_DEVICE Shared<std::int32_t> rows_before(const Args& args) {
+  return shared_at<std::int32_t>(args.rows.bitmap_sums);
+}
+/// [ranks + 1]: the first output row of each source, and the end.
 FARWARP_DEVICE Shared<std::int32_t> first_rows(const Args& args) { return rows_before(args) + bitmap_count(args); }
 
-/// [block] Fills rows_before() and first_rows() from the bitmaps in shared memory. Returns the number of rows.
-FARWARP_DEVICE int place_rows(const Args& args) {
+/// [block] Prefix sums: fills rows_before() and first_rows() from the bitmaps in shared memory. Returns the number of
+/// rows.
+FARWARP_DEVICE int scan_bitmaps(const Args& args) {
   const int ranks = args.view.size, packets = num_bitmaps(args.max_tokens);
 #pragma unroll 1
   for (int source = warp_index(); source < ranks; source += warps_per_block()) {
@@ -46,8 +48,8 @@ FARWARP_DEVICE int place_rows(const Args& args) {
   return load(first_rows(args) + ranks);
 }
 
-/// [thread] Where a row that `source` sends lies.
-FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
+/// [thread] The output row of the row that `source` sends for `token`. After scan_bitmaps().
+FARWARP_DEVICE std::int32_t find_output_row(const Args& args, int source, int token) {
   const int bitmap = bitmap_of(args, source, token);
   const std::uint32_t earlier = load(bitmaps_of(args) + bitmap) & ((1u << token % kBitmapTokens) - 1);
   return load(first_rows(args) + source) + load(rows_before(args) + bitmap) + count_bits(earlier);
@@ -57,7 +59,7 @@ FARWARP_DEVICE std::int32_t place_of(const Args& args, int source, int token) {
 // ---------------------------------------------------------------------------------------------------------------
 
 /// [block] Counts the entries of all tokens by expert, unless the caller has, and sends the counts; one worker does it.
-FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int tokens) {
+FARWARP_DEVICE void send_entry_counts(const Call& call, const Args& args, int tokens) {
   if (worker_index(args) != args.roles.workers - 1) return;
   if (args.rows.expert_counts != nullptr) {
     send_counts(call, args,
@@ -71,7 +73,7 @@ FARWARP_DEVICE void count_and_send(const Call& call, const Args& args, int token
   send_counts(call, args, shared_at<std::uint32_t>(args.shared.histogram));
 }
 
-/// [block] Stores the caller's counts of entries and first rows. After await_headers() and place_rows().
+/// [block] Stores the caller's counts of entries and first rows. After await_headers() and scan_bitmaps().
 FARWARP_DEVICE void store_counts(const Args& args) {
   const auto counts = shared_at<std::int32_t>(args.shared.bases);
   const int local = first_expert(args, args.view.rank + 1) - first_expert(args, args.view.rank);
@@ -98,10 +100,10 @@ FARWARP_DEVICE void mark_unused(const Args& args, std::int32_t rows) {
 
 /// [block] Waits for the headers, and stores what the caller wants to know of them. Returns the number of rows; -1 if
 /// the call is over.
-FARWARP_DEVICE int await_counts(Call& call, const Args& args) {
-  block_sync();  // counting, or place_of() of other warps, no longer reads the shared memory
+FARWARP_DEVICE int receive_headers(Call& call, const Args& args) {
+  block_sync();  // counting, or find_output_row() of other warps, no longer reads the shared memory
   if (!await_headers(call, args)) return -1;
-  const int rows = place_rows(args);
+  const int rows = scan_bitmaps(args);
   if (is_first_worker(args) && args.dispatch.counts != nullptr) store_counts(args);
   return rows;
 }
