@@ -106,8 +106,8 @@ FARWARP_DEVICE int first_expert(const Args& args, int rank) {
 /// The rank of an expert; -1 of a negative number.
 FARWARP_DEVICE int owner_or_none(const Args& args, int expert) { return expert >= 0 ? rank_of(args, expert) : -1; }
 
-// Which ranks a token goes to: bit r: it has an expert on rank r. Entries out of range count as skipped: send_bitmaps()
-// gives up for them.
+// To which ranks a token goes. Bit r of a result: it has an expert on rank r. Entries out of range count as skipped:
+// send_bitmaps() gives up for them.
 
 /// [thread] `largest`: of entry + 1, so that a skipped entry gives 0, and those out of range exceed all others.
 FARWARP_DEVICE std::uint32_t ranks_of_token(const Args& args, int token, std::uint32_t& largest) {
