@@ -139,6 +139,8 @@ Status check_write(const Graph& graph, const Unrolled& unrolled, int number, int
       return invalid_argument(fmt::format("step {} reads {} in another layer than step {}", unrolled.step(reader).name,
                                           written.name, unrolled.step(first).name));
   }
+  if (first < 0 && unrolled.reads(number, buffer))
+    return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, written.name));
   if (first < 0)
     return invalid_argument(
         fmt::format("step {} writes {}, which no step reads", unrolled.step(before).name, written.name));

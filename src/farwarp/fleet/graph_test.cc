@@ -160,6 +160,9 @@ TEST(Graph, AStepThatWritesWhatItsTasksReadIsNamed) {
   Graph graph = two_steps();
   graph.steps[0].writes.push_back(0);
   EXPECT_EQ(graph.check().message(), "step first writes a, which its own tasks read");
+  graph = two_steps();
+  graph.steps[1] = {.name = "second", .reads = {{1, false}}, .writes = {1}};
+  EXPECT_EQ(graph.check().message(), "step second writes b, which its own tasks read") << "each task a part";
 }
 
 /// The residual: whoever writes a part reads it.
