@@ -14,9 +14,9 @@
 namespace farwarp::fleet {
 
 enum class Storage : std::uint8_t {
-  kPackets,      ///< in the heap: a reader waits for each packet's tag
+  kPackets,      ///< in the heap: a reader waits for each packet's tag. For vectors that do not stream (layout.h)
   kRankPackets,  ///< the same with every dispatcher, as peers may write them
-  kPlain,        ///< in the rank's device memory: the dispatcher orders its uses
+  kPlain,        ///< in the rank's device memory: the dispatcher orders its uses. For vectors that stream
   kOwn,          ///< in the rank's device memory: a worker reads what it has written itself
   kCopies        ///< each worker has all of it
 };
@@ -43,8 +43,8 @@ struct Step {
   std::int64_t out_norm = 0;  ///< see Task
   int in_norm_rows = 0;       ///< see Task
   int units = 0;              ///< of a step without tiles: what is shared
-  std::vector<Read> reads;    ///< the first is Task::in
-  std::vector<int> writes;    ///< the first is Task::out
+  std::vector<Read> reads;    ///< the first is Task::in; a task is not told where others lie
+  std::vector<int> writes;    ///< the first is Task::out; likewise
   int rank_sums = -1;         ///< the buffer of all ranks' partial sums; -1: sums are whole
 };
 
@@ -65,7 +65,7 @@ struct Graph {
   /// later step); a buffer that no step reads; a buffer that a step writes again while an earlier version may still be
   /// read, also on another rank; own memory that two steps share in different ways, so that a worker would read what
   /// another one has written; a vector that is read under two tags, or under one that
-  /// its writer does not store.
+  /// its writer does not store. It does not know whether buffers are large enough, nor which Storage the columns need.
   Status check() const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;

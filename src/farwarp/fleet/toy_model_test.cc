@@ -64,7 +64,7 @@ struct Plan {
     const int wide = graph.add_buffer("wide", vector, std::int64_t{kWideRows} / 4 * columns);
     const int squared = graph.add_buffer("squared", vector, std::int64_t{kWideRows} / 4 * columns);
     const int residual = graph.add_buffer("residual", Storage::kOwn);
-    const int done = graph.add_buffer("done", Storage::kCopies);
+    const int done = graph.add_buffer("done", Storage::kCopies);  // orders begin after the token before
     const auto matrix = [&](int rows, int k) {
       return MatrixShape{rows / kTileRows, k / kStageDepth, most_pass_stages(columns, traits.bulk_copy),
                          streams(columns) ? kGroupTiles : 0};
