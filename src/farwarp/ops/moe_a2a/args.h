@@ -286,9 +286,9 @@ struct Args {
   std::int32_t max_local_experts;
   std::int32_t segments;  ///< segments of a row, which different warps take
   Divisor by_segments, by_ranks;
-  Roles roles;                 ///< of this launch
-  std::int32_t halves;         ///< of the call, which this launch does: kSendHalf, kReceiveHalf, or both
-  std::int32_t after_nothing;  ///< combine_weights_* of a handle, 1: this call's dispatch has sent no rows
+  Roles roles;                      ///< of this launch
+  std::int32_t halves;              ///< of the call, which this launch does: kSendHalf, kReceiveHalf, or both
+  std::int32_t dispatch_was_empty;  ///< combine_weights_* of a handle, 1: this call's dispatch has sent no rows
   std::int32_t header_packets;
   std::int64_t workspace;  ///< offset in every heap
   MoeWorkspace offsets;    ///< relative to workspace

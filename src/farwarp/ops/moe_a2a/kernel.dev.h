@@ -169,7 +169,7 @@ FARWARP_DEVICE void combine_with_weights(const Args& args) {
   finish_with_cells(call, receives(args) ? kIdle : kReturning);
   if (sends(args)) return_rows<T, SentWeights>(call, args, kept);
   if (receives(args)) receive_returns<T>(call, args, tokens);
-  if (sends(args) && args.after_nothing == 0) retag_idle_weights(call, args);
+  if (sends(args) && args.dispatch_was_empty == 0) retag_idle_weights(call, args);
 }
 
 /// Ends a call of which combine does not come: the next one begins with a dispatch.

@@ -227,7 +227,7 @@ void lay_out_workspace(MoeAllToAllPlan& plan) {
   workspace.row_flags = take(words ? 0 : rows * plan.segments * 8);
   plan.kept_bytes = moe::kKeptRowsAt + rows / 2 * (plan.slot_bytes != 0 ? 4 : (1 + desc.experts_per_token) * 8);
   workspace.kept = take(plan.kept_bytes);
-  if (desc.handles) workspace.unread = take(4ll * (2 * plan.max_local_experts + plan.ranks + 2));
+  if (desc.handles) workspace.discarded = take(4ll * (2 * plan.max_local_experts + plan.ranks + 2));
   workspace.words_begin = workspace.total;
   if (words) workspace.rows = take(rows * plan.row_bytes);
   workspace.returns = take(rows * 2ll * desc.hidden);

@@ -97,7 +97,7 @@ struct MoeWorkspace {
   /// plan.kept_bytes, from dispatch to combine; peers do not access it (Args::kept). With Desc::handles: for the
   /// dispatch that precedes combine of a handle.
   std::int64_t kept = 0;
-  std::int64_t unread = 0;  ///< with Desc::handles: counts and offsets that nobody reads
+  std::int64_t discarded = 0;  ///< with Desc::handles: counts and offsets that nobody reads
   /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode
   /// rows.
   std::int64_t words_begin = 0;

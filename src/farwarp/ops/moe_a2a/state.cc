@@ -168,7 +168,7 @@ void MoeAllToAll::State::set_tokens(const MoeTokens& tokens, moe::CallForm form)
   args.tokens.count = tokens.tokens;
   args.tokens.on_device = tokens.tokens_on_device;
   args.rows.expert_counts = tokens.expert_counts;
-  args.after_nothing = 0;
+  args.dispatch_was_empty = 0;
   args.send.drop_put = faults.drop_put;
   args.send.configuration = plan.configuration * 4 + static_cast<std::uint64_t>(form) + (faults.mismatch ? 0x100 : 0);
 }
@@ -233,13 +233,13 @@ Status MoeAllToAll::State::take_up(const MoeHandle& handle, Stream stream) {
   }
   if (Status status = end_uncombined(stream); !status.ok()) return status;
   std::byte* const workspace = args.view.heap[args.view.rank] + args.workspace;
-  auto* const unread = reinterpret_cast<std::int32_t*>(workspace + plan.workspace.unread);
-  set_tokens({}, moe::CallForm::kAfterNothing);
-  set_received({.counts = unread, .offsets = unread + plan.max_local_experts, .rows = 0});
+  auto* const discarded = reinterpret_cast<std::int32_t*>(workspace + plan.workspace.discarded);
+  set_tokens({}, moe::CallForm::kCombineOfHandle);
+  set_received({.counts = discarded, .offsets = discarded + plan.max_local_experts, .rows = 0});
   if (plan.desc.layout != MoeLayout::kRows)
     args.dispatch.recv_rows = plan.recv_rows;  // from which the room of an expert follows
   args.kept = workspace + plan.workspace.kept;
-  args.after_nothing = 1;
+  args.dispatch_was_empty = 1;
   const Status status = run_phase(kDispatch, kBothHalves, kReceived, stream);
   last_handle = nullptr;
   set_handle(handle);

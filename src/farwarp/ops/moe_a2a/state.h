@@ -13,7 +13,7 @@ namespace farwarp {
 namespace moe {
 
 /// The form of a call, on which ranks must agree: its headers carry it with the plan's configuration.
-enum class CallForm : std::uint64_t { kAfterNothing = 0, kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
+enum class CallForm : std::uint64_t { kCombineOfHandle = 0, kSplit = 1, kFusedRankScale = 2, kFusedTable = 3 };
 
 /// The experts of the fused form.
 struct FusedExpert {
