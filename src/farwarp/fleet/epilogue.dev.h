@@ -1,4 +1,4 @@
-// What becomes of four sums, whoever has them: the arithmetic that packet_finisher.dev.h and stream_finisher.dev.h
+// What becomes of four sums, whoever has them: the arithmetic that packet_finisher.dev.h and stream_project.dev.h
 // share.
 //
 // The hidden vector h of a model is the residual: h += sums, in bf16. The next task reads n = h * (the norm's weights),

@@ -17,26 +17,26 @@ class Unrolled {
   explicit Unrolled(const Graph& graph) : graph_(graph), count_(static_cast<int>(graph.steps.size())) {}
 
   int size() const { return 2 * count_; }
-  const Step& step(int number) const { return graph_.steps[static_cast<std::size_t>(number % count_)]; }
-  bool writes(int number, int buffer) const {
-    const std::vector<int>& written = step(number).writes;
+  const Step& step(int index) const { return graph_.steps[static_cast<std::size_t>(index % count_)]; }
+  bool writes(int index, int buffer) const {
+    const std::vector<int>& written = step(index).writes;
     return std::find(written.begin(), written.end(), buffer) != written.end();
   }
-  bool reads(int number, int buffer) const {
-    const auto& all = step(number).reads;
+  bool reads(int index, int buffer) const {
+    const auto& all = step(index).reads;
     return std::any_of(all.begin(), all.end(), [&](const Step::Read& read) { return read.buffer == buffer; });
   }
-  /// The last step before `number` that writes `buffer`; -1: none.
-  int writer_before(int number, int buffer) const {
-    for (int earlier = number - 1; earlier >= 0; --earlier) {
+  /// The last step before `index` that writes `buffer`; -1: none.
+  int writer_before(int index, int buffer) const {
+    for (int earlier = index - 1; earlier >= 0; --earlier) {
       if (writes(earlier, buffer)) return earlier;
     }
     return -1;
   }
-  /// Adds the steps all of whose tasks have ended when any task of step `number` (`all`: when all its tasks) can begin.
-  void add_ended(int number, bool all, std::set<int>& ended) const {
-    for (const Step::Read& read : step(number).reads) {
-      const int writer = writer_before(number, read.buffer);
+  /// Adds the steps all of whose tasks have ended when any task of step `index` (`all`: when all its tasks) can begin.
+  void add_ended(int index, bool all, std::set<int>& ended) const {
+    for (const Step::Read& read : step(index).reads) {
+      const int writer = writer_before(index, read.buffer);
       if (writer < 0) continue;
       if (!read.whole && !all) {
         add_ended(writer, false, ended);
@@ -46,28 +46,28 @@ class Unrolled {
       }
     }
   }
-  /// The first step after `number` that reads `buffer`; -1: none before it is written again.
-  int reader_after(int number, int buffer) const {
-    for (int later = number + 1; later < size(); ++later) {
+  /// The first step after `index` that reads `buffer`; -1: none before it is written again.
+  int reader_after(int index, int buffer) const {
+    for (int later = index + 1; later < size(); ++later) {
       if (reads(later, buffer)) return later;
       if (writes(later, buffer)) break;
     }
     return -1;
   }
   /// How many tags a step's token and layer are after those of the first one.
-  int tag(int number) const { return number / count_ * graph_.tags_of_token() + step(number).layer; }
-  /// Whether all ranks have added the sums that were in the buffer before when step `number` sends: another step that
+  int tag(int index) const { return index / count_ * graph_.tags_of_token() + step(index).layer; }
+  /// Whether all ranks have added the sums that were in the buffer before when step `index` sends: another step that
   /// adds sums of the same tiles has ended in between. To end, a worker needs each rank's sums, which the peer's worker
   /// with the same tiles sends after it has added those before.
-  bool rank_sums_collected(int number) const {
+  bool rank_sums_collected(int index) const {
     std::set<int> ended;
-    add_ended(number, false, ended);
+    add_ended(index, false, ended);
     bool other = false;
-    for (int earlier = number - 1; earlier >= 0; --earlier) {
+    for (int earlier = index - 1; earlier >= 0; --earlier) {
       const Step& before = step(earlier);
-      if (before.rank_sums == step(number).rank_sums) return other;
+      if (before.rank_sums == step(index).rank_sums) return other;
       other = other ||
-              (before.rank_sums >= 0 && before.matrix.tiles == step(number).matrix.tiles && ended.contains(earlier));
+              (before.rank_sums >= 0 && before.matrix.tiles == step(index).matrix.tiles && ended.contains(earlier));
     }
     return true;
   }
@@ -115,20 +115,20 @@ int Graph::tags_of_token() const {
 namespace {
 
 /// What a step does with a buffer that another step has written before.
-Status check_write(const Graph& graph, const Unrolled& unrolled, int number, int buffer) {
-  const Step& step = unrolled.step(number);
+Status check_write(const Graph& graph, const Unrolled& unrolled, int index, int buffer) {
+  const Step& step = unrolled.step(index);
   const Buffer& written = graph.buffers[static_cast<std::size_t>(buffer)];
   if (written.storage == Storage::kOwn || written.storage == Storage::kCopies) return {};  // a worker's own order
   for (const Step::Read& read : step.reads) {
     if (read.buffer == buffer && read.whole)
       return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, written.name));
   }
-  const int before = unrolled.writer_before(number, buffer);
+  const int before = unrolled.writer_before(index, buffer);
   if (before < 0) return {};
   std::set<int> ended;
-  unrolled.add_ended(number, false, ended);
+  unrolled.add_ended(index, false, ended);
   int first = -1;
-  for (int reader = before + 1; reader < number; ++reader) {
+  for (int reader = before + 1; reader < index; ++reader) {
     if (!unrolled.reads(reader, buffer)) continue;
     if (first < 0) first = reader;
     if (!ended.contains(reader))
@@ -152,9 +152,9 @@ Status check_shares(const Graph& graph, const Unrolled& unrolled) {
   for (int buffer = 0; buffer < static_cast<int>(graph.buffers.size()); ++buffer) {
     if (graph.buffers[static_cast<std::size_t>(buffer)].storage != Storage::kOwn) continue;
     const Step* first = nullptr;
-    for (int number = 0; number < unrolled.size() / 2; ++number) {
-      if (!unrolled.reads(number, buffer) && !unrolled.writes(number, buffer)) continue;
-      const Step& step = unrolled.step(number);
+    for (int index = 0; index < unrolled.size() / 2; ++index) {
+      if (!unrolled.reads(index, buffer) && !unrolled.writes(index, buffer)) continue;
+      const Step& step = unrolled.step(index);
       if (first == nullptr) first = &step;
       if (step.matrix.tiles != first->matrix.tiles || step.units != first->units)
         return invalid_argument(
@@ -171,27 +171,27 @@ Status check_shares(const Graph& graph, const Unrolled& unrolled) {
 Status Graph::check() const {
   const Unrolled unrolled(*this);
   const auto name = [&](int buffer) { return buffers[static_cast<std::size_t>(buffer)].name; };
-  for (int number = 0; number < unrolled.size(); ++number) {
-    const Step& step = unrolled.step(number);
+  for (int index = 0; index < unrolled.size(); ++index) {
+    const Step& step = unrolled.step(index);
     for (const Step::Read& read : step.reads) {
       const bool given = std::find(first_inputs.begin(), first_inputs.end(), read.buffer) != first_inputs.end();
-      if (unrolled.writer_before(number, read.buffer) < 0 && !given)
+      if (unrolled.writer_before(index, read.buffer) < 0 && !given)
         return invalid_argument(
             fmt::format("step {} reads {}, which no step before it writes", step.name, name(read.buffer)));
     }
-    const int reader = step.writes.empty() ? -1 : unrolled.reader_after(number, step.writes[0]);
-    const bool tags_ahead = step.epilogue == Epilogue::kHidden && step.matrix.stages > 0;
+    const int reader = step.writes.empty() ? -1 : unrolled.reader_after(index, step.writes[0]);
+    const bool tags_ahead = step.epilogue == Epilogue::kHidden && step.matrix.slices > 0;
     if (reader >= 0 && reader < unrolled.size() / 2 && !tags_ahead &&
         buffers[static_cast<std::size_t>(step.writes[0])].storage != Storage::kCopies &&
-        unrolled.tag(reader) != unrolled.tag(number))
+        unrolled.tag(reader) != unrolled.tag(index))
       return invalid_argument(
           fmt::format("step {} writes {} for another layer, that of step {}; allowed for a product "
                       "that is added to the hidden vector",
                       step.name, name(step.writes[0]), unrolled.step(reader).name));
     for (const int buffer : step.writes) {
-      if (Status status = check_write(*this, unrolled, number, buffer); !status.ok()) return status;
+      if (Status status = check_write(*this, unrolled, index, buffer); !status.ok()) return status;
     }
-    if (step.rank_sums >= 0 && !unrolled.rank_sums_collected(number))
+    if (step.rank_sums >= 0 && !unrolled.rank_sums_collected(index))
       return invalid_argument(fmt::format("step {} sends partial sums to {}, while a rank may still add those before",
                                           step.name, name(step.rank_sums)));
   }
@@ -233,7 +233,7 @@ std::string Graph::to_dot(int workers) const {
 }
 
 bool keeps_sums(const MatrixShape& matrix, int workers) {
-  if (matrix.stages == 0 || matrix.together > 0 || matrix.passes() <= 1) return true;
+  if (matrix.slices == 0 || matrix.together > 0 || matrix.passes() <= 1) return true;
   return share_of(matrix.tiles, workers, 0).count <= kMaxPassTiles;
 }
 
@@ -241,21 +241,21 @@ Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t pack
   TaskLists lists;
   lists.count = static_cast<int>(graph.steps.size());
   const Unrolled unrolled(graph);
-  const auto offset_of = [&](int number) {
-    const Buffer& buffer = graph.buffers[static_cast<std::size_t>(number)];
+  const auto offset_of = [&](int buffer_index) {
+    const Buffer& buffer = graph.buffers[static_cast<std::size_t>(buffer_index)];
     return buffer.offset + (is_packets(buffer.storage) ? packets_at : 0);
   };
   for (int worker = 0; worker < workers; ++worker) {
-    for (int number = 0; number < lists.count; ++number) {
-      const Step& step = unrolled.step(number);
+    for (int index = 0; index < lists.count; ++index) {
+      const Step& step = unrolled.step(index);
       if (!keeps_sums(step.matrix, workers))
         return invalid_argument(
-            fmt::format("step {} has {} tiles of {} stages for {} workers; allowed: {} for each worker, if a tile has "
-                        "more than {} stages",
-                        step.name, step.matrix.tiles, step.matrix.stages, workers, kMaxPassTiles, step.matrix.at_once));
+            fmt::format("step {} has {} tiles of {} slices for {} workers; allowed: {} for each worker, if a tile has "
+                        "more than {} slices",
+                        step.name, step.matrix.tiles, step.matrix.slices, workers, kMaxPassTiles, step.matrix.at_once));
       const Share tiles = share_of(step.matrix.tiles, workers, worker);
       const bool has_tiles = step.matrix.tiles > 0;
-      const int reader = step.writes.empty() ? -1 : unrolled.reader_after(number, step.writes[0]);
+      const int reader = step.writes.empty() ? -1 : unrolled.reader_after(index, step.writes[0]);
       lists.tasks.push_back(
           {.kind = step.kind,
            .layer = step.layer,
@@ -269,7 +269,7 @@ Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t pack
            .rank_sums = step.rank_sums < 0 ? -1 : offset_of(step.rank_sums),
            .in_norm_rows = step.in_norm_rows,
            .epilogue = step.epilogue,
-           .out_later = static_cast<std::int16_t>(reader < 0 ? 0 : unrolled.tag(reader) - unrolled.tag(number))});
+           .out_later = static_cast<std::int16_t>(reader < 0 ? 0 : unrolled.tag(reader) - unrolled.tag(index))});
     }
   }
   return lists;

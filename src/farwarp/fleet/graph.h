@@ -37,7 +37,7 @@ struct Step {
   };
   std::string name;
   std::int32_t kind = 0, layer = 0;
-  MatrixShape matrix{};      ///< its tiles are shared; no tiles: see `units`. Without stages there are no weights
+  MatrixShape matrix{};      ///< its tiles are shared; no tiles: see `units`. Without slices there are no weights
   std::int64_t weights = 0;  ///< of the matrix
   Epilogue epilogue = Epilogue::kNone;
   std::int64_t out_norm = 0;  ///< see Task

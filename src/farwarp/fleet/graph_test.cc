@@ -12,10 +12,10 @@ namespace {
 TEST(Layout, EveryElementHasItsPlace) {
   for (const MatrixUnit unit : {MatrixUnit::kWgmma, MatrixUnit::kMfma}) {
     for (const int workers : {1, 3, 8}) {
-      for (const MatrixShape shape : {MatrixShape{7, 1}, MatrixShape{2, 3}, MatrixShape{5, 2 * kMaxPassStages + 1},
+      for (const MatrixShape shape : {MatrixShape{7, 1}, MatrixShape{2, 3}, MatrixShape{5, 2 * kMaxPassSlices + 1},
                                       MatrixShape{13, 5, 2, 2}, MatrixShape{23, 3, 4, 4}}) {
         std::set<std::int64_t> seen;
-        const int rows = shape.tiles * kTileRows, columns = shape.stages * kStageDepth;
+        const int rows = shape.tiles * kTileRows, columns = shape.slices * kSliceDepth;
         for (int row = 0; row < rows; ++row) {
           for (int column = 0; column < columns; ++column) {
             const std::int64_t at = element_offset(shape, unit, workers, row, column);
@@ -49,27 +49,27 @@ TEST(Layout, PairsOfTilesLieSideBySide) {
     EXPECT_EQ(second.tiles, worker < 3 ? 1 : 0);
     EXPECT_EQ(shape.pair_of(kWorkers, worker, 2).tiles, 0);
     for (int pass = 0; pass < shape.passes(); ++pass) {
-      for (int stage = 0; stage < shape.stages_of(pass); ++stage) {
-        const int of_tile = pass * shape.pass_stages() + stage;
-        EXPECT_EQ(shape.stage_at(kWorkers, worker, pass, 1, stage), 2 * worker + 10 * of_tile + 1);
+      for (int slice = 0; slice < shape.slices_of(pass); ++slice) {
+        const int of_tile = pass * shape.pass_slices() + slice;
+        EXPECT_EQ(shape.slice_at(kWorkers, worker, pass, 1, slice), 2 * worker + 10 * of_tile + 1);
         if (worker < 3) {
-          EXPECT_EQ(shape.stage_at(kWorkers, worker, pass, 2, stage), 70 + worker + 3 * of_tile);
+          EXPECT_EQ(shape.slice_at(kWorkers, worker, pass, 2, slice), 70 + worker + 3 * of_tile);
         }
       }
     }
   }
 }
 
-/// The loading thread's places are those of stage_at(), by which weights are packed, in the order in which a worker
+/// The loading thread's places are those of slice_at(), by which weights are packed, in the order in which a worker
 /// reads them.
-TEST(Layout, SlotsAreCopiesOfStagesInTheirOrder) {
+TEST(Layout, SlotsAreCopiesOfSlicesInTheirOrder) {
   constexpr std::int64_t kWeights = 12345 * 128;
   int slots = 0;
   for (const int workers : {1, 2, 3, 7, 16, 132}) {
     for (const int tiles : {1, 2, 3, 6, 7, 8, 13, 33, 132, 133, 300}) {
-      for (const int stages : {1, 2, 3, 4, 5, 15, 16, 20, 21, 40, 41, 48}) {
-        for (const int at_once : {1, 2, 3, 10, kMaxPassStages}) {
-          const MatrixShape shape{tiles, stages, at_once};
+      for (const int slices : {1, 2, 3, 4, 5, 15, 16, 20, 21, 40, 41, 48}) {
+        for (const int at_once : {1, 2, 3, 10, kMaxPassSlices}) {
+          const MatrixShape shape{tiles, slices, at_once};
           for (int worker = 0; worker < workers; ++worker) {
             Task task{};
             task.matrix = shape;
@@ -78,18 +78,18 @@ TEST(Layout, SlotsAreCopiesOfStagesInTheirOrder) {
             SlotCursor cursor(task, workers, worker);
             for (int pass = 0; pass < shape.passes(); ++pass) {
               for (int tile = 0; tile < task.count; ++tile) {
-                for (int stage = 0; stage < shape.stages_of(pass); stage += kSlotStages, cursor.advance()) {
+                for (int slice = 0; slice < shape.slices_of(pass); slice += kSlotSlices, cursor.advance()) {
                   ASSERT_TRUE(cursor.exists());
                   const auto at = [&](int which) {
-                    return kWeights + shape.stage_at(workers, worker, pass, tile, which) * kStageBytes;
+                    return kWeights + shape.slice_at(workers, worker, pass, tile, which) * kSliceBytes;
                   };
-                  const bool whole = stage + 1 < shape.stages_of(pass);
-                  ASSERT_EQ(cursor.offset(), at(stage))
-                      << tiles << " x " << stages << ", " << at_once << " at once, worker " << worker << " of "
-                      << workers << ": pass " << pass << ", tile " << tile << ", stage " << stage;
-                  ASSERT_EQ(cursor.bytes(), whole ? kSlotBytes : kStageBytes);
+                  const bool whole = slice + 1 < shape.slices_of(pass);
+                  ASSERT_EQ(cursor.offset(), at(slice))
+                      << tiles << " x " << slices << ", " << at_once << " at once, worker " << worker << " of "
+                      << workers << ": pass " << pass << ", tile " << tile << ", slice " << slice;
+                  ASSERT_EQ(cursor.bytes(), whole ? kSlotBytes : kSliceBytes);
                   if (whole) {
-                    ASSERT_EQ(at(stage + 1), at(stage) + kStageBytes) << "a slot is one copy";
+                    ASSERT_EQ(at(slice + 1), at(slice) + kSliceBytes) << "a slot is one copy";
                   }
                   ++slots;
                 }
@@ -244,13 +244,13 @@ TEST(Graph, PlainBuffersArePlacedApartFromPackets) {
 
 TEST(Graph, AMatrixOfSeveralPassesNeedsEnoughWorkers) {
   Graph graph = two_steps();
-  graph.steps[0].matrix = {16, kMaxPassStages + 1};
+  graph.steps[0].matrix = {16, kMaxPassSlices + 1};
   EXPECT_TRUE(plan_static(graph, 4).ok());
   const auto lists = plan_static(graph, 3);
   ASSERT_FALSE(lists.ok());
   EXPECT_EQ(lists.status().message(),
-            "step first has 16 tiles of 21 stages for 3 workers; allowed: 4 for each worker, if a tile has more than "
-            "20 stages");
+            "step first has 16 tiles of 21 slices for 3 workers; allowed: 4 for each worker, if a tile has more than "
+            "20 slices");
 }
 
 TEST(Graph, IsPrintedAsTextAndAsAPicture) {

@@ -5,17 +5,25 @@
 
 #include "farwarp/fleet/gang.h"
 #include "farwarp/fleet/layout.h"
-#include "farwarp/fleet/step_cells.h"
 #include "farwarp/world/view.h"
 
 namespace farwarp::fleet {
+
+/// The counter by which the steps of streamed vectors follow each other (stream_dispatcher.dev.h). In device memory,
+/// zeros before the first launch.
+struct StepCells {
+  /// Workers that have ended a step: one for each worker and step of a launch of all steps. Only grows, modulo 2^32.
+  alignas(128) std::uint32_t ended;
+  /// Plain: `ended` when this launch began. The first worker stores it at a launch's end.
+  alignas(128) std::uint32_t ended_before;
+};
 
 struct Launch {
   WorldView view;
   std::uint32_t slot;                 ///< of the operator in its World
   std::int32_t workers;               ///< of all launches but that of the last step alone, which has one
-  const Task* tasks;                  ///< of all workers
-  const std::int32_t* lists;          ///< [workers + 1]: where a worker's tasks begin
+  const Task* tasks;                  ///< [all workers][steps]
+  std::int32_t steps;                 ///< of a token
   std::int32_t first_task, end_task;  ///< of each worker's list: all of them for whole tokens, or one step of one token
   std::int32_t tokens;
   std::int32_t tags_of_token;  ///< Graph::tags_of_token()

@@ -1,11 +1,11 @@
-// How a matrix of weights lies in device memory: in stages, in the order in which the workers of one launch read it.
+// How a matrix of weights lies in device memory: in slices, in the order in which the workers of one launch read it.
 //
-// A tile is 16 rows of the matrix. A stage is 256 of K of a tile, 8 KB: each of a worker's eight warps multiplies 32 of
+// A tile is 16 rows of the matrix. A slice is 256 of K of a tile, 8 KB: each of a worker's eight warps multiplies 32 of
 // these, in two fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are
-// consecutive. A worker reads its stages in the order pass, tile, stage; a pass is as much of K as a worker keeps
-// activations of. In layouts of weights `column` is an element's place in K, elsewhere a sequence. Two stages are a
-// slot, which is copied at once; a pass of an odd number of stages ends with half a slot. With streamed vectors a slot
-// is a stage of two tiles, a pair, and a worker reads a stage of all pairs of a group before the next stage; a group is
+// consecutive. A worker reads its slices in the order pass, tile, slice; a pass is as much of K as a worker keeps
+// activations of. In layouts of weights `column` is an element's place in K, elsewhere a sequence. Two slices are a
+// slot, which is copied at once; a pass of an odd number of slices ends with half a slot. With streamed vectors a slot
+// is a slice of two tiles, a pair, and a worker reads a slice of all pairs of a group before the next slice; a group is
 // as many tiles as it keeps sums of. At each step of these orders all workers' slots lie side by side, because
 // neighbouring blocks should read neighbouring memory (probes/README.md).
 #pragma once
@@ -19,21 +19,21 @@
 namespace farwarp::fleet {
 
 inline constexpr int kTileRows = 16;
-inline constexpr int kStageDepth = 256;
-inline constexpr int kStageBytes = kTileRows * kStageDepth * 2;
+inline constexpr int kSliceDepth = 256;
+inline constexpr int kSliceBytes = kTileRows * kSliceDepth * 2;
 inline constexpr int kWarps = 8;           ///< of a worker, that compute
-inline constexpr int kStageFragments = 2;  ///< of a warp
+inline constexpr int kSliceFragments = 2;  ///< of a warp
 inline constexpr int kFragmentBytes = 16 * 16 * 2;
 inline constexpr int kMaxColumns = 64;
 /// Of more columns than this, vectors are plain memory, and stream through shared memory (stream.dev.h).
 inline constexpr int kMaxPacketColumns = 8;
 constexpr bool streams(int columns) { return columns > kMaxPacketColumns; }
-inline constexpr int kMaxPassStages = 20;
+inline constexpr int kMaxPassSlices = 20;
 /// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Where a thread
 /// loads vectors, they have no passes.
-constexpr int most_pass_stages(int columns, bool bulk_copy) {
+constexpr int most_pass_slices(int columns, bool bulk_copy) {
   if (streams(columns)) return columns > 32 ? 2 : 64 / columns;
-  return bulk_copy || columns <= 4 ? kMaxPassStages : kMaxPassStages / 2;
+  return bulk_copy || columns <= 4 ? kMaxPassSlices : kMaxPassSlices / 2;
 }
 inline constexpr int kGroupTiles = 4;  ///< of a worker, whose sums are in registers while a vector streams by: a group
 /// Tiles of a group that are multiplied by one instruction and finished together: a portion.
@@ -42,16 +42,16 @@ inline constexpr int kMaxPassTiles =
     4;  ///< of a worker, in a matrix of several passes: their sums wait in shared memory
 
 // A worker's ring of slots, where there are bulk copies.
-inline constexpr int kSlotStages = 2;
-inline constexpr int kSlotBytes = kSlotStages * kStageBytes;
+inline constexpr int kSlotSlices = 2;
+inline constexpr int kSlotBytes = kSlotSlices * kSliceBytes;
 /// Of a worker for so many columns: what its vectors leave room for (ProjectShared).
 constexpr int ring_slots(int columns) {
   if (streams(columns)) return columns > 32 ? 7 : columns > 16 ? 8 : 11;
   return columns > 4 ? 8 : columns > 2 ? 10 : 12;
 }
-/// Stages of a streamed vector that are in shared memory.
+/// Slices of a streamed vector that are in shared memory.
 constexpr int vector_slots(int columns) { return columns > 32 ? 2 : 4; }
-constexpr int vector_stage_bytes(int columns) { return kStageDepth * columns * 2; }
+constexpr int vector_slice_bytes(int columns) { return kSliceDepth * columns * 2; }
 /// Copies of slots that are under way; more make every other access of the multiprocessor wait longer
 /// (probes/README.md). Of 64 columns one less, so that a warp knows the phases of its pages' slots (attend.dev.h).
 constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
@@ -59,11 +59,11 @@ constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
 /// as long as copies take.
 inline constexpr int kSlotsInFlightAhead = 2;
 static_assert(kSlotsInFlightAhead <= slots_in_flight(64) && kSlotsInFlightAhead <= slots_in_flight(16));
-/// Streamed vectors: a warpgroup waits for the slots of every second stage, `slots` of each. A wait tells a slot's
+/// Streamed vectors: a warpgroup waits for the slots of every second slice, `slots` of each. A wait tells a slot's
 /// phase only from the one before, so that must have ended: because the warpgroup has waited for it, or because as many
 /// copies after it have been issued as can be under way. Within a group; between groups there is a barrier.
 constexpr bool knows_phases(int columns, int slots) {
-  // Slots between the first one of a stage in its phase before, and the last one that the warpgroup has waited for.
+  // Slots between the first one of a slice in its phase before, and the last one that the warpgroup has waited for.
   const int before = ring_slots(columns) - slots - 1;
   return before < slots || before >= slots_in_flight(columns);
 }
@@ -82,32 +82,32 @@ constexpr Share share_of(int total, int workers, int worker) {
   const int base = total / workers, extra = total % workers;
   return {worker * base + (worker < extra ? worker : extra), base + (worker < extra ? 1 : 0)};
 }
-/// Whose share has `number`.
-constexpr int owner_of(int total, int workers, int number) {
+/// Whose share has thing `i`.
+constexpr int owner_of(int total, int workers, int i) {
   const int base = total / workers, extra = total % workers;
   const int in_longer = extra * (base + 1);
-  return number < in_longer ? number / (base + 1) : extra + (number - in_longer) / base;
+  return i < in_longer ? i / (base + 1) : extra + (i - in_longer) / base;
 }
 
 struct MatrixShape {
   std::int32_t tiles;
-  std::int32_t stages;                    ///< of a tile
-  std::int32_t at_once = kMaxPassStages;  ///< stages of a pass, at most
+  std::int32_t slices;                    ///< of a tile
+  std::int32_t at_once = kMaxPassSlices;  ///< slices of a pass, at most
   std::int32_t together = 0;              ///< tiles of a worker that are a group, at most, an even number; 0: no groups
 
-  constexpr int passes() const { return (stages + at_once - 1) / at_once; }
-  /// Stages of a tile in each pass but the last.
-  constexpr int pass_stages() const { return (stages + passes() - 1) / passes(); }
-  constexpr int stages_of(int pass) const {
-    const int rest = stages - pass * pass_stages();
-    return rest < pass_stages() ? rest : pass_stages();
+  constexpr int passes() const { return (slices + at_once - 1) / at_once; }
+  /// Slices of a tile in each pass but the last.
+  constexpr int pass_slices() const { return (slices + passes() - 1) / passes(); }
+  constexpr int slices_of(int pass) const {
+    const int rest = slices - pass * pass_slices();
+    return rest < pass_slices() ? rest : pass_slices();
   }
-  constexpr std::int64_t bytes() const { return std::int64_t{tiles} * stages * kStageBytes; }
+  constexpr std::int64_t bytes() const { return std::int64_t{tiles} * slices * kSliceBytes; }
   constexpr int groups(int count) const { return together == 0 ? 1 : (count + together - 1) / together; }
-  /// Two tiles of a worker in a matrix with groups, or its last one. A stage of both is a slot.
+  /// Two tiles of a worker in a matrix with groups, or its last one. A slice of both is a slot.
   struct Pair {
-    std::int64_t first;  ///< where its first stage lies, in stages from the matrix's begin
-    std::int32_t step;   ///< to its next stage
+    std::int64_t first;  ///< where its first slice lies, in slices from the matrix's begin
+    std::int32_t step;   ///< to its next slice
     std::int32_t tiles;  ///< 0: the worker has no such pair
   };
   constexpr Pair pair_of(int workers, int worker, int pair) const {
@@ -117,29 +117,29 @@ struct MatrixShape {
     };
     const int base = tiles / workers, extra = tiles % workers, longer = in_pair(base + 1), shorter = in_pair(base);
     const int before = worker < extra ? worker * longer : extra * longer + (worker - extra) * shorter;
-    return {std::int64_t{2 * pair * workers} * stages + before, extra * longer + (workers - extra) * shorter,
+    return {std::int64_t{2 * pair * workers} * slices + before, extra * longer + (workers - extra) * shorter,
             worker < extra ? longer : shorter};
   }
-  /// Stage `stage` of pass `pass` of the worker's tile number `tile`, in stages from the matrix's begin.
-  constexpr std::int64_t stage_at(int workers, int worker, int pass, int tile, int stage) const {
-    return together > 0 ? stage_in_pair_at(workers, worker, pass, tile, stage)
-                        : stage_in_pass_at(workers, worker, pass, tile, stage);
+  /// Slice `slice` of pass `pass` of the worker's tile `tile`, in slices from the matrix's begin.
+  constexpr std::int64_t slice_at(int workers, int worker, int pass, int tile, int slice) const {
+    return together > 0 ? slice_in_pair_at(workers, worker, pass, tile, slice)
+                        : slice_in_pass_at(workers, worker, pass, tile, slice);
   }
   /// The same of a matrix with groups.
-  constexpr std::int64_t stage_in_pair_at(int workers, int worker, int pass, int tile, int stage) const {
+  constexpr std::int64_t slice_in_pair_at(int workers, int worker, int pass, int tile, int slice) const {
     const Pair pair = pair_of(workers, worker, tile / 2);
-    return pair.first + std::int64_t{pass * pass_stages() + stage} * pair.step + tile % 2;
+    return pair.first + std::int64_t{pass * pass_slices() + slice} * pair.step + tile % 2;
   }
   /// The same of one without.
-  constexpr std::int64_t stage_in_pass_at(int workers, int worker, int pass, int tile, int stage) const {
-    const int base = tiles / workers, count = stages_of(pass);
-    const std::int64_t earlier = std::int64_t{pass} * pass_stages() * tiles;
+  constexpr std::int64_t slice_in_pass_at(int workers, int worker, int pass, int tile, int slice) const {
+    const int base = tiles / workers, count = slices_of(pass);
+    const std::int64_t earlier = std::int64_t{pass} * pass_slices() * tiles;
     const int full = tile < base ? tile : base;
     const int side_by_side = tile < base ? workers : tiles % workers;
-    const int first = stage / kSlotStages * kSlotStages,
-              in_slot = count - first < kSlotStages ? count - first : kSlotStages;
+    const int first = slice / kSlotSlices * kSlotSlices,
+              in_slot = count - first < kSlotSlices ? count - first : kSlotSlices;
     return earlier + std::int64_t{full} * count * workers + std::int64_t{first} * side_by_side + worker * in_slot +
-           stage - first;
+           slice - first;
   }
 };
 
@@ -165,18 +165,18 @@ constexpr int fragment_offset(FragmentOrder order, int row, int column) {
   return lane * 16 + second * 8 + row / 8 * 4 + column % 2 * 2;
 }
 
-/// Where element (row, column) of a tile lies in one of its stages, in bytes; `column` is of the stage.
-constexpr int stage_offset(FragmentOrder order, int row, int column) {
+/// Where element (row, column) of a tile lies in one of its slices, in bytes; `column` is of the slice.
+constexpr int slice_offset(FragmentOrder order, int row, int column) {
   return column / 16 * kFragmentBytes + fragment_offset(order, row, column % 16);
 }
 
 /// Where element (row, column) of the matrix lies, in bytes from its begin.
 constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit, int workers, int row, int column) {
   const int tile = row / kTileRows, worker = owner_of(shape.tiles, workers, tile);
-  const int stage = column / kStageDepth, pass = stage / shape.pass_stages();
-  const std::int64_t at = shape.stage_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
-                                         stage - pass * shape.pass_stages());
-  return at * kStageBytes + stage_offset(fragment_order(unit, shape), row % kTileRows, column % kStageDepth);
+  const int slice = column / kSliceDepth, pass = slice / shape.pass_slices();
+  const std::int64_t at = shape.slice_at(workers, worker, pass, tile - share_of(shape.tiles, workers, worker).first,
+                                         slice - pass * shape.pass_slices());
+  return at * kSliceBytes + slice_offset(fragment_order(unit, shape), row % kTileRows, column % kSliceDepth);
 }
 
 // ---- activations
@@ -189,7 +189,7 @@ constexpr std::int64_t element_offset(const MatrixShape& shape, MatrixUnit unit,
 
 /// The four fours of 16 rows of a column lie together. Of a streamed vector on Hopper the 16 of 64 rows, swizzled as
 /// wgmma() reads them; on CDNA the eight of 32 rows, so that those which a lane multiplies by a warp's two fragments of
-/// a stage are neighbours.
+/// a slice are neighbours.
 constexpr std::int64_t four_at(MatrixUnit unit, int columns, int row, int column) {
   if (!streams(columns)) return (std::int64_t{row / 16} * columns + column) * 4 + row / 4 % 4;
   if (unit == MatrixUnit::kMfma)
@@ -256,8 +256,8 @@ struct ProjectShared {
   static constexpr int kPartials = partial_sums(columns, bulk_copy);
   static constexpr int kPortionTiles = streams(columns) ? portion_tiles(bulk_copy) : 1;
   /// [tiles of a portion][columns][16] fp32
-  static constexpr int partials(int buffer, int number) {
-    return (buffer * kPartials + number) * kPortionTiles * kTile;
+  static constexpr int partials(int buffer, int partial) {
+    return (buffer * kPartials + partial) * kPortionTiles * kTile;
   }
   static constexpr int kept(int tile) {
     return partials(kSumBuffers, 0) + tile * kTile;
@@ -266,16 +266,16 @@ struct ProjectShared {
   /// [warps][columns] fp32, of a streamed vector: what each warp has added of a column's squares.
   static constexpr int kSquares = kRing + kSumBuffers * 16;
   static constexpr int kVectorRing =
-      kSquares + (streams(columns) ? kWarps * columns * 4 : 0);  ///< mbarriers of a vector's stages
+      kSquares + (streams(columns) ? kWarps * columns * 4 : 0);  ///< mbarriers of a vector's slices
   static constexpr int kVectors =
       aligned(kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0), kLoadsVectors ? kSwizzleAlignment : 128);
   /// A warp's part of a pass: [fragments][columns][16] bf16.
   static constexpr int vector(int warp) {
-    return kVectorRing + warp * most_pass_stages(columns, bulk_copy) * kStageFragments * columns * 32;
+    return kVectorRing + warp * most_pass_slices(columns, bulk_copy) * kSliceFragments * columns * 32;
   }
   /// Where a thread loads vectors: [4][columns][64] bf16, swizzled.
-  static constexpr int vector_stage(int slot) { return kVectors + slot * vector_stage_bytes(columns); }
-  static constexpr int kBytes = kLoadsVectors ? vector_stage(vector_slots(columns)) : vector(kWarps);
+  static constexpr int vector_slice(int slot) { return kVectors + slot * vector_slice_bytes(columns); }
+  static constexpr int kBytes = kLoadsVectors ? vector_slice(vector_slots(columns)) : vector(kWarps);
 };
 
 /// What becomes of the sums of a task that multiplies.

@@ -22,18 +22,18 @@ class MfmaMultiplier {
   FARWARP_DEVICE void begin_task(const Worker<columns>& worker, const Task& task, const InputNorm& norm) const {
     if (norm.exists) store_inverse_roots(worker, task, norm);
   }
-  /// [the warps that compute] Group `number` of a task: the whole vector. `sums` are zeros before.
-  FARWARP_DEVICE void multiply(Call& call, const Worker<columns>& worker, const Task& group, int number,
+  /// [the warps that compute] Group `group_number` of a task: the whole vector. `sums` are zeros before.
+  FARWARP_DEVICE void multiply(Call& call, const Worker<columns>& worker, const Task& group, int group_number,
                                std::uint32_t site, PortionSums (&sums)[kPortions]) {
     const int passes = group.matrix.passes();
 #pragma unroll 1
     for (int pass = 0; pass < passes; ++pass) {
       warp_sync();  // the pass before has been multiplied
-      PassVector<columns>(memory_).fetch(call, worker, group.in, pass * group.matrix.pass_stages(),
-                                         group.matrix.stages_of(pass), site);
+      PassVector<columns>(memory_).fetch(call, worker, group.in, pass * group.matrix.pass_slices(),
+                                         group.matrix.slices_of(pass), site);
 #pragma unroll
       for (int tile = 0; tile < kPortions; ++tile) {
-        if (tile < group.count) multiply_pass(group, pass, number * kPortions + tile, sums[tile]);
+        if (tile < group.count) multiply_pass(group, pass, group_number * kPortions + tile, sums[tile]);
       }
     }
   }
@@ -92,18 +92,18 @@ class MfmaMultiplier {
   }
   /// [warp] A pass of a tile. `tile`: of the worker.
   FARWARP_DEVICE void multiply_pass(const Task& group, int pass, int tile, PortionSums& sums) {
-    Fragment fragments[kStageFragments] = {};
+    Fragment fragments[kSliceFragments] = {};
     weights_.read(group, pass, tile, [&](int i, const Fragment& fragment) {
-      fragments[i % kStageFragments] = fragment;
-      if (i % kStageFragments == kStageFragments - 1) multiply_stage(sums, fragments, i / kStageFragments);
+      fragments[i % kSliceFragments] = fragment;
+      if (i % kSliceFragments == kSliceFragments - 1) multiply_slice(sums, fragments, i / kSliceFragments);
     });
   }
-  /// [warp] Stage `number` of the pass, of the warp's eighth.
-  FARWARP_DEVICE void multiply_stage(PortionSums& sums, const Fragment (&weights)[kStageFragments], int number) const {
-    static_assert(kStageFragments == 2);
+  /// [warp] Slice `slice` of the pass, of the warp's eighth.
+  FARWARP_DEVICE void multiply_slice(PortionSums& sums, const Fragment (&weights)[kSliceFragments], int slice) const {
+    static_assert(kSliceFragments == 2);
     const Shared<const Vec16> from =
         Shared<const Vec16>(reinterpret_cast<const Vec16*>(
-            (memory_ + (ProjectShared<columns, false>::vector(warp_index()) + number * kStageFragments * columns * 32))
+            (memory_ + (ProjectShared<columns, false>::vector(warp_index()) + slice * kSliceFragments * columns * 32))
                 .raw)) +
         (operand_column(lane_index()) * 4 + operand_four(lane_index()));
     Vec16 fours[columns / kBlockColumns];

@@ -1,9 +1,5 @@
 // The sums of a group of tiles on Hopper, while a vector streams by. A warp has a tile. The two warpgroups take the
-// stages of the vector in turn.
-//
-//   warpgroup   wait full[v], full[w] of the group's pairs -> weights into registers -> empty[w] -> wgmma
-//               -> it has read its operands: empty[v]
-//   after a vector that is a norm's input: wait full[v] -> add squares -> empty[v]
+// slices of the vector in turn (drawn in STREAM.md).
 #pragma once
 
 #include "farwarp/fleet/stream.dev.h"
@@ -27,26 +23,26 @@ class WgmmaMultiplier {
   FARWARP_DEVICE void multiply(Call&, const Worker<columns>&, const Task& group, int, std::uint32_t,
                                PortionSums (&sums)[kPortions]) {
     static_assert(knows_all_phases());
-    const int stages = uniform(group.matrix.stages), count = uniform(group.count);
-    const int slots = (count + kSlotStages - 1) / kSlotStages;  // of a stage
-    const auto skip = [&](int number) {
-      position_.advance(number);
-      weights_.skip(number * slots);
+    const int slices = uniform(group.matrix.slices), count = uniform(group.count);
+    const int slots = (count + kSlotSlices - 1) / kSlotSlices;  // of a slice
+    const auto skip = [&](int skipped) {
+      position_.advance(skipped);
+      weights_.skip(skipped * slots);
     };
-    skip(warpgroup() < stages ? warpgroup() : stages);
+    skip(warpgroup() < slices ? warpgroup() : slices);
     Weights weights = {};
 #pragma unroll 1
-    for (int stage = warpgroup(); stage < stages; stage += kWarpgroups) {
+    for (int slice = warpgroup(); slice < slices; slice += kWarpgroups) {
       const auto ring = vector_ring<columns>(memory_);
       wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
-      multiply_stage(sums[0], weights, count);
+      multiply_slice(sums[0], weights, count);
       wgmma_wait_read<0>();
       warp_sync();
       if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
       position_.advance();
-      skip(stage + 1 < stages ? 1 : 0);
+      skip(slice + 1 < slices ? 1 : 0);
     }
-    if (adds_squares_) add_squares(stages);
+    if (adds_squares_) add_squares(slices);
     adds_squares_ = false;
     wgmma_wait_sums<0>(sums[0]);
   }
@@ -55,7 +51,7 @@ class WgmmaMultiplier {
   FARWARP_DEVICE void store_partials(const PortionSums& sums) const {
     const Shared<float> to =
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
-    const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kGroupThreads, 0);
+    const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kWarpgroupThreads, 0);
     const int tile = first.row / kTileRows, row = first.row % kTileRows;
     // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which
     // change no order.
@@ -67,25 +63,25 @@ class WgmmaMultiplier {
 
  private:
   static constexpr bool knows_all_phases() {
-    for (int slots = 1; slots <= kGroupTiles / kSlotStages; ++slots) {
+    for (int slots = 1; slots <= kGroupTiles / kSlotSlices; ++slots) {
       if (!knows_phases(columns, slots)) return false;
     }
     return vector_slots(columns) % kWarpgroups ==
-           0;  // the stage that a slot of the vector had before, in the same group, was the same warpgroup's
+           0;  // the slice that a slot of the vector had before, in the same group, was the same warpgroup's
   }
-  static constexpr int kGroupThreads = 128, kWarpgroups = kWorkerThreads / kGroupThreads;
-  static constexpr int kFragments = kStageDepth / 16;  ///< of a stage of a tile
+  static constexpr int kWarpgroupThreads = 128, kWarpgroups = kWorkerThreads / kWarpgroupThreads;
+  static constexpr int kFragments = kSliceDepth / 16;  ///< of a slice of a tile
   using Weights = std::uint32_t[kFragments][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }
 
-  /// [the warps that compute] The squares that follow a vector of `stages` stages: the warpgroups go on to take stages
+  /// [the warps that compute] The squares that follow a vector of `slices` slices: the warpgroups go on to take slices
   /// in turn. A thread adds those of four columns.
-  FARWARP_DEVICE void add_squares(int stages) {
-    constexpr int kFours = columns / 4, kAtOnce = kGroupThreads / kFours;
-    constexpr int kTiles = vector_stage_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a copy
-    static_assert(vector_stage_bytes(columns) % squares_bytes(columns, kTileRows) == 0);
-    const int tiles = stages * kStageDepth / kTileRows, thread = thread_index() % kGroupThreads;
-    const int copies = (tiles + kTiles - 1) / kTiles, first = (stages + warpgroup()) % kWarpgroups;
+  FARWARP_DEVICE void add_squares(int slices) {
+    constexpr int kFours = columns / 4, kAtOnce = kWarpgroupThreads / kFours;
+    constexpr int kTiles = vector_slice_bytes(columns) / squares_bytes(columns, kTileRows);  ///< of a copy
+    static_assert(vector_slice_bytes(columns) % squares_bytes(columns, kTileRows) == 0);
+    const int tiles = slices * kSliceDepth / kTileRows, thread = thread_index() % kWarpgroupThreads;
+    const int copies = (tiles + kTiles - 1) / kTiles, first = (slices + warpgroup()) % kWarpgroups;
     const auto ring = vector_ring<columns>(memory_);
     float sums[4] = {};
     position_.advance(first < copies ? first : copies);
@@ -93,7 +89,7 @@ class WgmmaMultiplier {
     for (int copy = first; copy < copies; copy += kWarpgroups) {
       wait_mbarrier(weights_.waits(), weights_.view(), ring.full(position_.stage), position_.parity);
       const Shared<const Vec16> from(
-          reinterpret_cast<const Vec16*>((memory_ + ProjectShared<columns, true>::vector_stage(position_.stage)).raw));
+          reinterpret_cast<const Vec16*>((memory_ + ProjectShared<columns, true>::vector_slice(position_.stage)).raw));
       const int rest = tiles - copy * kTiles, count = rest < kTiles ? rest : kTiles;
 #pragma unroll 4
       for (int tile = thread / kFours; tile < count; tile += kAtOnce) {
@@ -119,19 +115,19 @@ class WgmmaMultiplier {
             Vec16{pack_two(sums[0], sums[1]), pack_two(sums[2], sums[3])});
   }
 
-  /// [warpgroup] A stage of a group of `tiles` tiles. wgmma may still run when it returns.
-  FARWARP_DEVICE void multiply_stage(PortionSums& sums, Weights& weights, int tiles) {
+  /// [warpgroup] A slice of a group of `tiles` tiles. wgmma may still run when it returns.
+  FARWARP_DEVICE void multiply_slice(PortionSums& sums, Weights& weights, int tiles) {
     const int tile = warp_index() % kGroupTiles;
-    weights_.wait_stage(0);
-    if (tiles > kSlotStages) weights_.wait_stage(kSlotStages);
+    weights_.wait_slice(0);
+    if (tiles > kSlotSlices) weights_.wait_slice(kSlotSlices);
     const Shared<const std::byte> vector(
-        (memory_ + ProjectShared<columns, true>::vector_stage(uniform(position_.stage))).raw);
-    const Shared<const Vec16> from(reinterpret_cast<const Vec16*>(weights_.stage(tile).raw));
+        (memory_ + ProjectShared<columns, true>::vector_slice(uniform(position_.stage))).raw);
+    const Shared<const Vec16> from(reinterpret_cast<const Vec16*>(weights_.slice(tile).raw));
     if (tile < tiles) {
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) load_operand(from + (i * kFragmentBytes / 16 + lane_index()), weights[i]);
     }
-    weights_.template release<kWarpgroups>(tiles > kSlotStages ? 2 * kSlotStages : kSlotStages);
+    weights_.template release<kWarpgroups>(tiles > kSlotSlices ? 2 * kSlotSlices : kSlotSlices);
     wgmma_fence();
     constexpr int kOfTile = kSwizzleRowBytes / 2 / 16, kTileBytes = columns * kSwizzleRowBytes;
 #pragma unroll

@@ -75,7 +75,7 @@ class PacketFinisher {
   FARWARP_DEVICE const Launch& launch() const { return context_.args.launch; }
 
   FARWARP_DEVICE void load_residual(const Four& four) {
-    if (task_.matrix.stages == 0) {
+    if (task_.matrix.slices == 0) {
       old_ = Model::first_hidden(context_, four);
     } else {
       old_ = load(residual_at<columns>(launch(), four));
@@ -105,9 +105,9 @@ class PacketFinisher {
     const bool later = lane_index() % 2 != 0;
     Call call = waiting_on_peers(context_.call);
 #pragma unroll 1
-    for (int number = 0; number < task_.count; number += 2) {
-      const Four four{task_.first + number + half, row, column};
-      const bool exists = tiles_.exists() && number + half < task_.count;
+    for (int pair = 0; pair < task_.count; pair += 2) {
+      const Four four{task_.first + pair + half, row, column};
+      const bool exists = tiles_.exists() && pair + half < task_.count;
       if (exists && !later) load_residual(four);
       float sums[4] = {};
 #pragma unroll 1

@@ -68,7 +68,7 @@ class Projection {
     const int passes = task.matrix.passes();
     PassVector<columns> vector(shared_.memory);
     for (int pass = 0; pass < passes; ++pass) {
-      vector.fetch(call, worker, task.in, pass * task.matrix.pass_stages(), task.matrix.stages_of(pass), site);
+      vector.fetch(call, worker, task.in, pass * task.matrix.pass_slices(), task.matrix.slices_of(pass), site);
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums[kChains] = {};
         weights_.read(task, pass, tile, [&](int i, const Fragment& weights) {
@@ -166,8 +166,8 @@ class TileFinisher {
     const int place = exists() ? column_ * kTileRows + row_ : 0;
     float sum = 0;
 #pragma unroll
-    for (int number = 0; number < Layout::kPartials; ++number)
-      sum = add(sum, load(shared_.floats(Layout::partials(buffer, number)) + place));
+    for (int partial = 0; partial < Layout::kPartials; ++partial)
+      sum = add(sum, load(shared_.floats(Layout::partials(buffer, partial)) + place));
     const Shared<float> kept = shared_.floats(Layout::kept(tile)) + place;
     if (pass > 0) sum = add(load(kept), sum);
     if (pass + 1 < task.matrix.passes()) {

@@ -28,7 +28,7 @@
 
 #include "farwarp/fleet/packet_finisher.dev.h"
 #include "farwarp/fleet/stream_dispatcher.dev.h"
-#include "farwarp/fleet/stream_finisher.dev.h"
+#include "farwarp/fleet/stream_project.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
@@ -61,12 +61,12 @@ class NextTasks {
       : context_(context), list_(list) {}
 
   FARWARP_DEVICE void begin_token() { waits_.until = 0; }  // the deadline is of a token, not of the launch
-  /// [warp] Task `number`, which comes after the last one that the warp has got. False if the wait has expired: all
-  /// warps of the block must then end.
-  FARWARP_DEVICE bool get(int number, Task& task) {
+  /// [warp] Task `index` of the list, which comes after the last one that the warp has got. False if the wait has
+  /// expired: all warps of the block must then end.
+  FARWARP_DEVICE bool get(int index, Task& task) {
     if constexpr (Target::kHasBulkCopy)
       return shared_tasks<Model>(context_).get(waits_, context_.args.launch.view, position_, task);
-    task = uniform_task(list_.load_at(number));
+    task = uniform_task(list_.load_at(index));
     return true;
   }
   FARWARP_DEVICE const BlockWaits& waits() const { return waits_; }
@@ -105,7 +105,7 @@ class Computing {
 
   /// [the warps that compute]
   FARWARP_DEVICE void run(const Task& task, int token) {
-    if (task.matrix.stages > 0) {
+    if (task.matrix.slices > 0) {
       project(task, token);
     } else if (task.epilogue == Epilogue::kHidden) {
       if (kStreams || may_finish()) finisher_.begin_hidden(task);
@@ -167,9 +167,9 @@ FARWARP_DEVICE int compute_tokens(const typename Model::Context& context, Weight
     call.deadline_ns = nanoseconds() + budget;
     weights.waits().until = 0;
     next.begin_token();
-    for (int number = tasks.first; number < tasks.end; ++number) {
+    for (int index = tasks.first; index < tasks.end; ++index) {
       Task task;
-      if (!next.get(number, task)) {
+      if (!next.get(index, task)) {
         weights.waits() = next.waits();
         call.live = false;
         return token + 1;
@@ -179,7 +179,7 @@ FARWARP_DEVICE int compute_tokens(const typename Model::Context& context, Weight
       dispatcher.begin_step(call);
       computing.run(task, token);
       dispatcher.end_step(call);
-      trace_warp(start, TraceWork::kTask, number);
+      trace_warp(start, TraceWork::kTask, index);
       if (weights.waits().expired) call.live = false;
     }
     const bool stop = stops<Model>(context);
@@ -213,17 +213,17 @@ FARWARP_DEVICE void finish_tiles(const typename Model::Context& context, const T
     call.deadline_ns = nanoseconds() + budget;
     waits.until = 0;
     next.begin_token();
-    for (int number = tasks.first; number < tasks.end; ++number) {
+    for (int index = tasks.first; index < tasks.end; ++index) {
       Task task;
-      if (!next.get(number, task)) {
+      if (!next.get(index, task)) {
         waits = next.waits();
         return;
       }
       call.epoch = tag_of(launch, first_tag, token, task.layer);
       const TraceStart start = trace_start();
-      if (task.matrix.stages > 0) {
+      if (task.matrix.slices > 0) {
         finisher.run(waits, task, token);
-        trace_warp(start, TraceWork::kStore, number);
+        trace_warp(start, TraceWork::kStore, index);
       } else if (task.epilogue == Epilogue::kHidden) {
         finisher.begin_hidden(task);
       }
@@ -244,20 +244,20 @@ FARWARP_DEVICE void load_weights(const typename Model::Context& context, const T
   for (int token = 0; token < launch.tokens; ++token) {
     bool ok = true;
     loader.waits().until = 0;
-    for (int number = tasks.first; number < tasks.end && ok; ++number) {
+    for (int index = tasks.first; index < tasks.end && ok; ++index) {
       ok = shared_tasks<Model>(context).put(loader.waits(), launch.view, position, next);
       const Task task = std::bit_cast<Task>(next);
-      next = tasks.load_at(tasks.after(number));  // while this task is loaded
+      next = tasks.load_at(tasks.after(index));  // while this task is loaded
       if (!ok) break;
       const TraceStart start = trace_start();
-      if (task.matrix.stages == 0) {
+      if (task.matrix.slices == 0) {
         ok = own.load(loader, task);
       } else if constexpr (streams(columns)) {
         ok = loader.load_pairs(task);
       } else {
         ok = loader.load(task);
       }
-      trace_work(start, TraceWork::kLoad, number);
+      trace_work(start, TraceWork::kLoad, index);
     }
     if (!ok || !goes_on<Model>(context, loader.waits(), token)) break;
   }
@@ -278,10 +278,10 @@ FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const T
     call.deadline_ns = nanoseconds() + budget;
     loader.waits().until = 0;
     bool ok = true;
-    for (int number = tasks.first; number < tasks.end && ok; ++number) {
+    for (int index = tasks.first; index < tasks.end && ok; ++index) {
       Task task;
       ok = shared_tasks<Model>(context).get_alone(loader.waits(), launch.view, position, task);
-      if (ok && task.matrix.stages > 0 && task.count > 0) {
+      if (ok && task.matrix.slices > 0 && task.count > 0) {
         dispatcher.wait_step(call);
         ok = call.live && loader.load(task, task.in_norm_rows != 0);
       }
@@ -291,6 +291,17 @@ FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const T
   }
   loader.drain();
   reported = loader.waits();
+}
+
+/// What the thread waits for at an mbarrier. Told by its role: a site for each wait would take a register, and spill.
+template <int columns>
+FARWARP_DEVICE std::uint32_t mbarrier_site() {
+  if (thread_index() < kWorkerThreads) return kSiteOperands;
+  if constexpr (streams(columns)) {
+    return thread_index() < kWorkerThreads + Target::kWarpSize ? kSiteSlot : kSiteVectorSlot;
+  } else {
+    return thread_index() < kWorkerThreads + TileFinisher<columns>::kThreads ? kSiteSums : kSiteSlot;
+  }
 }
 
 /// [block] The barriers in shared memory.
@@ -348,7 +359,7 @@ FARWARP_DEVICE void run(const typename Model::Args& args, Dispatcher dispatcher)
   Model::begin(context);
   if (thread_index() == 0) store(word_at<std::uint32_t>(memory, Layout::kStop), 0u);
   tagged.epoch = load(Global<const std::uint32_t>(launch.next_tag));
-  const int begin = uniform(load(Global<const std::int32_t>(launch.lists) + context.worker.number()));
+  const int begin = context.worker.number() * launch.steps;
   const TaskList tasks{Global<const Vec16>(reinterpret_cast<const Vec16*>(launch.tasks)), begin + launch.first_task,
                        begin + launch.end_task};
   block_sync();
@@ -366,7 +377,7 @@ FARWARP_DEVICE void run(const typename Model::Args& args, Dispatcher dispatcher)
       load_weights<Model>(context, tasks, waits);
     }
   }
-  report_expired(waits, launch.view, launch.slot, kSiteWeights);
+  report_expired(waits, launch.view, launch.slot, mbarrier_site<columns>());
   end_call(call, 0);
 }
 

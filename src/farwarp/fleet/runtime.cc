@@ -1,7 +1,6 @@
 #include "farwarp/fleet/runtime.h"
 
 #include <utility>
-#include <vector>
 
 namespace farwarp::fleet {
 
@@ -16,7 +15,6 @@ Result<Runtime> Runtime::create(World& world, std::uint32_t slot, RuntimePlan pl
   const std::int64_t task_bytes = std::int64_t{own.workers} * runtime.steps() * static_cast<std::int64_t>(sizeof(Task));
   const std::pair<DeviceMemory*, std::int64_t> wanted[] = {
       {&runtime.tasks_, task_bytes},
-      {&runtime.lists_, (own.workers + 1) * 4},
       {&runtime.residual_, std::int64_t{own.rows} * own.columns * 2},
       {&runtime.tag_, 4},
       {&runtime.plain_, own.gang ? of_gang.plain_bytes : own.graph.plain_bytes},
@@ -29,10 +27,7 @@ Result<Runtime> Runtime::create(World& world, std::uint32_t slot, RuntimePlan pl
     if (!created.ok()) return created.status();
     *memory = std::move(*created);
   }
-  std::vector<std::int32_t> begins;
-  for (int worker = 0; worker <= own.workers; ++worker) begins.push_back(worker * runtime.steps());
-  Status status = world.device().copy_in(runtime.lists_.get(), begins.data(), runtime.lists_.bytes(), stream);
-  if (status.ok()) status = runtime.copy_tasks(own.graph, packets_at, runtime.tasks_, stream);
+  Status status = runtime.copy_tasks(own.graph, packets_at, runtime.tasks_, stream);
   if (status.ok() && own.gang) status = runtime.copy_tasks(of_gang, packets_at, runtime.gang_tasks_, stream);
   if (status.ok()) status = runtime.reset(stream);
   if (!status.ok()) return status;
@@ -60,7 +55,7 @@ Launch Runtime::launch(const std::byte* weights, float epsilon) const {
           .slot = slot_,
           .workers = plan_.workers,
           .tasks = tasks_.as<const Task>(),
-          .lists = lists_.as<const std::int32_t>(),
+          .steps = steps(),
           .first_task = 0,
           .end_task = steps(),
           .tokens = 1,

@@ -70,7 +70,7 @@ class Runtime {
   World* world_ = nullptr;
   std::uint32_t slot_ = 0;
   RuntimePlan plan_;
-  DeviceMemory tasks_, lists_, residual_, tag_;
+  DeviceMemory tasks_, residual_, tag_;
   DeviceMemory plain_;                    ///< the plain buffers of the graph, or of gang's
   DeviceMemory step_cells_;               ///< of streamed vectors
   DeviceMemory gang_tasks_, gang_cells_;  ///< of gang

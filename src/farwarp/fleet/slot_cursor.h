@@ -1,5 +1,5 @@
 // The slots of a task's weights in the order in which a worker's loading thread copies them: where
-// MatrixShape::stage_at() says that their stages lie. Divisions are done once for each task, and each slot's place is
+// MatrixShape::slice_at() says that their slices lie. Divisions are done once for each task, and each slot's place is
 // computed from the one before.
 #pragma once
 
@@ -20,7 +20,7 @@ class SlotCursor {
         worker_(worker),
         count_(task.count),
         passes_(count_ > 0 ? matrix_.passes() : 0),
-        pass_stages_(passes_ > 0 ? matrix_.pass_stages() : 0),
+        pass_slices_(passes_ > 0 ? matrix_.pass_slices() : 0),
         base_(matrix_.tiles / workers),
         rest_(matrix_.tiles - base_ * workers) {
     begin_tile();
@@ -29,12 +29,12 @@ class SlotCursor {
   constexpr bool exists() const { return pass_ < passes_; }
   /// In bytes from the weights' begin.
   constexpr std::int64_t offset() const { return offset_; }
-  constexpr int bytes() const { return stages_ < kSlotStages ? kStageBytes : kSlotBytes; }
+  constexpr int bytes() const { return slices_ < kSlotSlices ? kSliceBytes : kSlotBytes; }
   constexpr void advance() {
-    stages_ -= kSlotStages;
-    if (stages_ > 0) {
+    slices_ -= kSlotSlices;
+    if (slices_ > 0) {
       offset_ += step_;
-      if (stages_ < kSlotStages) offset_ -= worker_ * kStageBytes;  // half slots lie side by side
+      if (slices_ < kSlotSlices) offset_ -= worker_ * kSliceBytes;  // half slots lie side by side
       return;
     }
     if (++tile_ == count_) {
@@ -47,23 +47,23 @@ class SlotCursor {
  private:
   constexpr void begin_tile() {
     if (!exists()) return;
-    const int before = pass_ * pass_stages_, rest = matrix_.stages - before;
-    stages_ = rest < pass_stages_ ? rest : pass_stages_;
+    const int before = pass_ * pass_slices_, rest = matrix_.slices - before;
+    slices_ = rest < pass_slices_ ? rest : pass_slices_;
     const bool all = tile_ < base_;  // all workers have this tile
     const int side_by_side = all ? workers_ : rest_;
     step_ = side_by_side * kSlotBytes;
-    const int in_slot = stages_ < kSlotStages ? 1 : kSlotStages;
+    const int in_slot = slices_ < kSlotSlices ? 1 : kSlotSlices;
     offset_ = weights_ + (std::int64_t{before} * matrix_.tiles +
-                          std::int64_t{all ? tile_ : base_} * stages_ * workers_ + worker_ * in_slot) *
-                             kStageBytes;
+                          std::int64_t{all ? tile_ : base_} * slices_ * workers_ + worker_ * in_slot) *
+                             kSliceBytes;
   }
 
   MatrixShape matrix_;
   std::int64_t weights_, offset_ = 0;
   int workers_, worker_;
-  int count_, tile_ = 0, pass_ = 0, passes_, pass_stages_;
+  int count_, tile_ = 0, pass_ = 0, passes_, pass_slices_;
   int base_, rest_;            ///< tiles of every worker; workers that have one more
-  int stages_ = 0, step_ = 0;  ///< of this tile those that are left; bytes from slot to slot
+  int slices_ = 0, step_ = 0;  ///< of this tile those that are left; bytes from slot to slot
 };
 
 }  // namespace farwarp::fleet

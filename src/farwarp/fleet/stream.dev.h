@@ -1,7 +1,4 @@
-// How streamed vectors reach the warps that multiply, and the norm of a whole vector. STREAM.md describes it.
-//
-//   vector loader  wait the step -> for each group and stage: wait empty[v] -> copy the stage of the vector, or some
-//                  of its squares -> full[v]
+// How streamed vectors reach the warps that multiply, and the norm of a whole vector. STREAM.md draws and explains it.
 #pragma once
 
 #include "farwarp/fleet/project.dev.h"
@@ -9,9 +6,9 @@
 namespace farwarp::FARWARP_TARGET::fleet {
 
 /// A task with the tiles of one group. Its matrix and weights are still those of the whole task.
-FARWARP_DEVICE Task group_of(const Task& task, int number) {
+FARWARP_DEVICE Task group_of(const Task& task, int group_number) {
   Task group = task;
-  const int before = number * kGroupTiles, rest = task.count - before;
+  const int before = group_number * kGroupTiles, rest = task.count - before;
   group.first += before;
   group.count = rest < kGroupTiles ? rest : kGroupTiles;
   return group;
@@ -39,18 +36,18 @@ class VectorLoader {
   /// input, which follow it. The thread has waited for the step. False if a wait has expired.
   FARWARP_DEVICE bool load(const Task& task, bool normed) {
     proxy_fence();  // threads have stored the vector
-    constexpr int kStage = vector_stage_bytes(columns);
+    constexpr int kSlice = vector_slice_bytes(columns);
     const std::byte* const vector = buffers_.memory + task.in;
     const int groups = task.matrix.groups(task.count);
-    int squares = normed ? squares_bytes(columns, task.matrix.stages * kStageDepth) : 0;
+    int squares = normed ? squares_bytes(columns, task.matrix.slices * kSliceDepth) : 0;
     for (int group = 0; group < groups; ++group, squares = 0) {
-      const int end = task.matrix.stages * kStage + squares;
-      for (int at = 0; at < end; at += kStage) {
+      const int end = task.matrix.slices * kSlice + squares;
+      for (int at = 0; at < end; at += kSlice) {
         const auto ring = vector_ring<columns>(memory_);
         if (!wait_mbarrier(waits_, view_, ring.empty(next_.stage), next_.parity ^ 1)) return false;
-        const int bytes = end - at < kStage ? end - at : kStage;
+        const int bytes = end - at < kSlice ? end - at : kSlice;
         mbarrier_arrive_expect(ring.full(next_.stage), bytes);
-        bulk_load(memory_ + ProjectShared<columns, true>::vector_stage(next_.stage),
+        bulk_load(memory_ + ProjectShared<columns, true>::vector_slice(next_.stage),
                   Global<const std::byte>(vector + at), bytes, ring.full(next_.stage));
         next_.advance();
         if (issued_ < vector_slots(columns)) ++issued_;

@@ -1,15 +1,10 @@
 // A dispatcher for streamed vectors: each worker has its list of tasks, and a step begins when all workers have ended
-// the one before. Loading threads run ahead of steps with weights, but not with vectors.
-//
-//   worker          stores -> barrier -> one thread: ended + 1 (release, device)
-//   worker          one thread: wait ended = workers * steps (acquire, device) -> barrier -> loads
-//   vector loader   the same wait -> proxy fence -> bulk copies
-//
-// STREAM.md says why that is ordered.
+// the one before. Loading threads run ahead of steps with weights, but not with vectors. STREAM.md draws it and says
+// why that is ordered.
 #pragma once
 
+#include "farwarp/fleet/launch.h"
 #include "farwarp/fleet/sites.h"
-#include "farwarp/fleet/step_cells.h"
 #include "farwarp/fleet/weights.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {

@@ -32,14 +32,14 @@ struct TaskList {
   int first, end;
 
   /// [thread]
-  FARWARP_DEVICE TaskWords load_at(int number) const {
+  FARWARP_DEVICE TaskWords load_at(int index) const {
     TaskWords words;
-    const Global<const Vec16> from = memory + std::int64_t{number} * kTaskWords;
+    const Global<const Vec16> from = memory + std::int64_t{index} * kTaskWords;
 #pragma unroll
     for (int i = 0; i < kTaskWords; ++i) words.of[i] = load(from + i);
     return words;
   }
-  FARWARP_DEVICE int after(int number) const { return number + 1 < end ? number + 1 : first; }
+  FARWARP_DEVICE int after(int index) const { return index + 1 < end ? index + 1 : first; }
 };
 
 /// Where there is a loading thread, it hands tasks over in shared memory: a task takes a flight to load, and registers

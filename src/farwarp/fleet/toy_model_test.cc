@@ -66,7 +66,7 @@ struct Plan {
     const int residual = graph.add_buffer("residual", Storage::kOwn);
     const int done = graph.add_buffer("done", Storage::kCopies);  // orders begin after the token before
     const auto matrix = [&](int rows, int k) {
-      return MatrixShape{rows / kTileRows, k / kStageDepth, most_pass_stages(columns, traits.bulk_copy),
+      return MatrixShape{rows / kTileRows, k / kSliceDepth, most_pass_slices(columns, traits.bulk_copy),
                          streams(columns) ? kGroupTiles : 0};
     };
     const MatrixShape to_wide = matrix(kWideRows, kRows), to_narrow = matrix(kRows, kWideRows);
@@ -140,7 +140,7 @@ std::vector<std::uint16_t> packed(const Plan& plan, const Weights& weights, Matr
   };
   for (int layer = 0; layer < kLayers; ++layer) {
     const auto put_matrix = [&](std::int64_t begin, const MatrixShape& shape, const std::vector<double>& matrix) {
-      const int k = shape.stages * kStageDepth;
+      const int k = shape.slices * kSliceDepth;
       for (int row = 0; row < shape.tiles * kTileRows; ++row) {
         for (int i = 0; i < k; ++i)
           put(begin + element_offset(shape, unit, kWorkers, row, i), matrix[size(std::int64_t{row} * k + i)]);

@@ -70,10 +70,10 @@ class PassVector {
       : words_(reinterpret_cast<std::uint64_t*>(
             (memory + ProjectShared<columns, Target::kHasBulkCopy>::vector(warp_index())).raw)) {}
 
-  /// [warp] Fetches the warp's part of a pass, `stages` stages from `first` on; packets as they arrive.
-  FARWARP_DEVICE void fetch(Call& call, const Worker<columns>& worker, std::int64_t vector, int first, int stages,
+  /// [warp] Fetches the warp's part of a pass, `slices` slices from `first` on; packets as they arrive.
+  FARWARP_DEVICE void fetch(Call& call, const Worker<columns>& worker, std::int64_t vector, int first, int slices,
                             std::uint32_t site) {
-    const int count = stages * kOfStage - lane_index();  // of the lane: every warp-size-th
+    const int count = slices * kOfSlice - lane_index();  // of the lane: every warp-size-th
     const int loads = count > 0 ? (count + Target::kWarpSize - 1) / Target::kWarpSize : 0;
     if (worker.buffers.plain) {
       load_all(worker.buffers.plain_at(vector), first, loads);
@@ -112,13 +112,13 @@ class PassVector {
   }
 
   static constexpr int kTogether = columns == 1 || !Target::kHasBulkCopy ? 5 : 8;  ///< CDNA has no registers for more
-  static constexpr int kOfFragment = 4 * columns, kOfStage = kStageFragments * kOfFragment;  ///< fours of the warp
-  static_assert(most_pass_stages(columns, Target::kHasBulkCopy) * kOfStage < 64 * Target::kWarpSize);
+  static constexpr int kOfFragment = 4 * columns, kOfSlice = kSliceFragments * kOfFragment;  ///< fours of the warp
+  static_assert(most_pass_slices(columns, Target::kHasBulkCopy) * kOfSlice < 64 * Target::kWarpSize);
 
-  /// The place of the warp's four `number` of the pass that begins at stage `first`.
-  static FARWARP_DEVICE std::int64_t place_of(int first, int number) {
-    const int stage = number / kOfStage, in_stage = number % kOfStage;
-    return std::int64_t{first + stage} * (kStageDepth / 4 * columns) + warp_index() * kOfStage + in_stage;
+  /// The place of the warp's four `four` of the pass that begins at slice `first`.
+  static FARWARP_DEVICE std::int64_t place_of(int first, int four) {
+    const int slice = four / kOfSlice, in_slice = four % kOfSlice;
+    return std::int64_t{first + slice} * (kSliceDepth / 4 * columns) + warp_index() * kOfSlice + in_slice;
   }
 
   Shared<std::uint64_t> words_;

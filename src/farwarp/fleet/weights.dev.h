@@ -1,4 +1,4 @@
-// How a worker reads its stages of weights. Hopper: one thread loads them into a ring in shared memory and runs ahead
+// How a worker reads its slices of weights. Hopper: one thread loads them into a ring in shared memory and runs ahead
 // of the tasks; the weights of the next task arrive while this one waits for activations. CDNA: each wave loads its
 // fragments of a tile into registers.
 #pragma once
@@ -50,7 +50,7 @@ class WeightLoader {
     }
     return true;
   }
-  /// [thread] Of a task with a streamed vector: a stage of all pairs of a group, then the next stage.
+  /// [thread] Of a task with a streamed vector: a slice of all pairs of a group, then the next slice.
   FARWARP_DEVICE bool load_pairs(const Task& task) {
     constexpr int kPairs = kGroupTiles / 2;
     const int groups = task.matrix.groups(task.count);
@@ -62,12 +62,12 @@ class WeightLoader {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
         const MatrixShape::Pair pair = task.matrix.pair_of(num_blocks(), block_index(), group * kPairs + i);
-        from[i] = weights_ + (task.weights + pair.first * kStageBytes);
-        bytes[i] = pair.tiles * kStageBytes;
-        step[i] = pair.step * kStageBytes;
+        from[i] = weights_ + (task.weights + pair.first * kSliceBytes);
+        bytes[i] = pair.tiles * kSliceBytes;
+        step[i] = pair.step * kSliceBytes;
       }
 #pragma unroll 1
-      for (int stage = task.matrix.stages; stage > 0; --stage) {
+      for (int slice = task.matrix.slices; slice > 0; --slice) {
 #pragma unroll
         for (int i = 0; i < kPairs; ++i) {
           if (bytes[i] == 0) break;  // nor has it later pairs
@@ -129,44 +129,44 @@ class WeightReader {
                               const Worker<columns>& worker)
       : view_(view), memory_(memory), weights_(weights), worker_(worker) {}
 
-  /// [warp] Reads the warp's fragments of a tile and pass: use(i, fragment), i from 0 to 2 * stages - 1.
+  /// [warp] Reads the warp's fragments of a tile and pass: use(i, fragment), i from 0 to 2 * slices - 1.
   template <class Use>
   FARWARP_DEVICE void read(const Task& task, int pass, int tile, const Use& use) {
     if constexpr (Target::kHasBulkCopy) {
-      read_ring(task.matrix.stages_of(pass), use);
+      read_ring(task.matrix.slices_of(pass), use);
     } else {
       read_memory(task, pass, tile, use);
     }
   }
-  // Stages that are read as they are. `ahead`: of the next one, which begins a slot.
-  FARWARP_DEVICE Shared<std::byte> stage(int ahead) const {
-    return memory_ + (position_of(ahead / kSlotStages).stage * kSlotBytes + ahead % kSlotStages * kStageBytes);
+  // Slices that are read as they are. `ahead`: of the next one, which begins a slot.
+  FARWARP_DEVICE Shared<std::byte> slice(int ahead) const {
+    return memory_ + (position_of(ahead / kSlotSlices).stage * kSlotBytes + ahead % kSlotSlices * kSliceBytes);
   }
   /// [warp] Waits for its copy.
-  FARWARP_DEVICE void wait_stage(int ahead) {
-    const auto position = position_of(ahead / kSlotStages);
+  FARWARP_DEVICE void wait_slice(int ahead) {
+    const auto position = position_of(ahead / kSlotSlices);
     wait_mbarrier(waits_, view_, weight_ring<columns>(memory_).full(position.stage), position.parity);
   }
-  /// [warp] Gives the next `stages` stages back, whole slots, at most a warp's lanes. Nothing where there is no ring.
+  /// [warp] Gives the next `slices` slices back, whole slots, at most a warp's lanes. Nothing where there is no ring.
   /// `arrivals`: of the warp, where only a part of the warps reads these slots.
   template <int arrivals = 1>
-  FARWARP_DEVICE void release(int stages) {
+  FARWARP_DEVICE void release(int slices) {
     if constexpr (Target::kHasBulkCopy) {
-      const int slots = stages / kSlotStages;
+      const int slots = slices / kSlotSlices;
       warp_sync();
       if (lane_index() < slots * arrivals)
         mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(lane_index() / arrivals).stage));
       position_.advance(slots);
     }
   }
-  /// [warp] Of the next kWarps stages, of which each warp reads one, gives back the slot of the warp's own. It also
+  /// [warp] Of the next kWarps slices, of which each warp reads one, gives back the slot of the warp's own. It also
   /// arrives for the warps that do not read this slot.
   FARWARP_DEVICE void release_own() {
     if constexpr (Target::kHasBulkCopy) {
-      constexpr int kSlots = kWarps / kSlotStages;
+      constexpr int kSlots = kWarps / kSlotSlices;
       warp_sync();
       if (lane_index() < kSlots)
-        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(warp_index() / kSlotStages).stage));
+        mbarrier_arrive(weight_ring<columns>(memory_).empty(position_of(warp_index() / kSlotSlices).stage));
       position_.advance(kSlots);
     }
   }
@@ -184,56 +184,56 @@ class WeightReader {
     return position;
   }
   template <class Use>
-  FARWARP_DEVICE void read_ring(int stages, const Use& use) {
+  FARWARP_DEVICE void read_ring(int slices, const Use& use) {
     const auto ring = weight_ring<columns>(memory_);
-    constexpr int kFragments = kSlotStages * kStageFragments;
+    constexpr int kFragments = kSlotSlices * kSliceFragments;
 #pragma unroll 1
-    for (int stage = 0; stage < stages; stage += kSlotStages) {
+    for (int slice = 0; slice < slices; slice += kSlotSlices) {
       wait_mbarrier(waits_, view_, ring.full(position_.stage), position_.parity);
       const Shared<const std::byte> memory =
-          memory_ + (position_.stage * kSlotBytes + warp_index() * kStageFragments * kFragmentBytes);
-      const bool whole = stage + 1 < stages;
+          memory_ + (position_.stage * kSlotBytes + warp_index() * kSliceFragments * kFragmentBytes);
+      const bool whole = slice + 1 < slices;
       Fragment fragments[kFragments] = {};
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
-        if (i < kStageFragments || whole)
+        if (i < kSliceFragments || whole)
           fragments[i] =
-              load_fragment(memory + (i / kStageFragments * kStageBytes + i % kStageFragments * kFragmentBytes));
+              load_fragment(memory + (i / kSliceFragments * kSliceBytes + i % kSliceFragments * kFragmentBytes));
       }
       warp_sync();
       if (lane_index() == 0) mbarrier_arrive(ring.empty(position_.stage));
       position_.advance();
 #pragma unroll
       for (int i = 0; i < kFragments; ++i) {
-        if (i < kStageFragments || whole) use(stage * kStageFragments + i, fragments[i]);
+        if (i < kSliceFragments || whole) use(slice * kSliceFragments + i, fragments[i]);
       }
     }
   }
-  FARWARP_DEVICE std::int64_t stage_at(const MatrixShape& matrix, int pass, int tile, int stage) const {
-    if constexpr (streams(columns)) return matrix.stage_in_pair_at(num_blocks(), worker_.number(), pass, tile, stage);
-    return matrix.stage_in_pass_at(num_blocks(), worker_.number(), pass, tile, stage);
+  FARWARP_DEVICE std::int64_t slice_at(const MatrixShape& matrix, int pass, int tile, int slice) const {
+    if constexpr (streams(columns)) return matrix.slice_in_pair_at(num_blocks(), worker_.number(), pass, tile, slice);
+    return matrix.slice_in_pass_at(num_blocks(), worker_.number(), pass, tile, slice);
   }
   template <class Use>
   FARWARP_DEVICE void read_memory(const Task& task, int pass, int tile, const Use& use) {
-    constexpr int kMost = most_pass_stages(columns, false),
-                  kTogether = kMost < 8 ? kMost : 8;  ///< stages that are loaded together
-    const int stages = task.matrix.stages_of(pass);
+    constexpr int kMost = most_pass_slices(columns, false),
+                  kTogether = kMost < 8 ? kMost : 8;  ///< slices that are loaded together
+    const int slices = task.matrix.slices_of(pass);
 #pragma unroll 1
-    for (int group = 0; group < stages; group += kTogether) {
-      Fragment fragments[kTogether * kStageFragments] = {};
+    for (int begin = 0; begin < slices; begin += kTogether) {
+      Fragment fragments[kTogether * kSliceFragments] = {};
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        if (group + i >= stages) continue;
-        const std::int64_t at = stage_at(task.matrix, pass, tile, group + i) * kStageBytes;
+        if (begin + i >= slices) continue;
+        const std::int64_t at = slice_at(task.matrix, pass, tile, begin + i) * kSliceBytes;
         const Global<const std::byte> from =
-            weights_ + task.weights + at + warp_index() * kStageFragments * kFragmentBytes;
+            weights_ + task.weights + at + warp_index() * kSliceFragments * kFragmentBytes;
 #pragma unroll
-        for (int k = 0; k < kStageFragments; ++k)
-          fragments[i * kStageFragments + k] = load_fragment(from + k * kFragmentBytes);
+        for (int k = 0; k < kSliceFragments; ++k)
+          fragments[i * kSliceFragments + k] = load_fragment(from + k * kFragmentBytes);
       }
 #pragma unroll
-      for (int i = 0; i < kTogether * kStageFragments; ++i) {
-        if (group + i / kStageFragments < stages) use(group * kStageFragments + i, fragments[i]);
+      for (int i = 0; i < kTogether * kSliceFragments; ++i) {
+        if (begin + i / kSliceFragments < slices) use(begin * kSliceFragments + i, fragments[i]);
       }
     }
   }

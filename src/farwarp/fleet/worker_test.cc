@@ -19,7 +19,7 @@ namespace farwarp::fleet {
 namespace {
 
 struct Load {
-  int copies;  ///< stages of the vector, or slots of weights
+  int copies;  ///< slices of the vector, or slots of weights
   int freed;   ///< of them by the reader
 };
 
@@ -68,9 +68,9 @@ TEST_P(WorkerParts, NoCopyOfAVectorOutlivesItsBlock) {
                             Load{2 * kRing, kRing}, Load{kRing + 1, 0}, Load{2 * kRing, kRing - 2}}) {
       Task task{};
       task.count = 1;
-      task.matrix = {1, load.copies, kMaxPassStages, kGroupTiles};
+      task.matrix = {1, load.copies, kMaxPassSlices, kGroupTiles};
       expect_all_land("fleet_test_load_vector", kRing, load, task,
-                      std::int64_t{load.copies} * vector_stage_bytes(kLoaderTestColumns));
+                      std::int64_t{load.copies} * vector_slice_bytes(kLoaderTestColumns));
     }
   }
 }
@@ -84,25 +84,25 @@ TEST_P(WorkerParts, NoCopyOfWeightsOutlivesItsBlock) {
                             Load{kRing + 1, 0}, Load{kRing + 2, 1}}) {
       Task task{};
       task.count = 1;
-      task.matrix = {1, load.copies * kSlotStages - 1};
+      task.matrix = {1, load.copies * kSlotSlices - 1};
       expect_all_land("fleet_test_load_weights", kRing, load, task, task.matrix.bytes());
     }
   }
 }
 
 /// Of one copy of squares, of two of which the second is short, and of three; after an odd and an even number of
-/// stages.
+/// slices.
 TEST_P(WorkerParts, SquaresFollowTheirVector) {
   constexpr int kColumns = kSquaresTestColumns;
   constexpr float kEpsilon = 0.5f;
-  for (const int stages : {1, 4, 9, 20}) {
+  for (const int slices : {1, 4, 9, 20}) {
     for (std::uint64_t seed = 1; seed <= 5; ++seed) {
       if (!is_real()) emu::Machine::instance().set_schedule({.seed = seed, .adversarial = true});
       on_streams(1, options(), [&](World& world, Stream stream) {
         Device& device = world.device();
         const auto kernel = device.kernel("fleet_test_squares");
         ASSERT_TRUE(kernel.ok()) << kernel.status().to_string();
-        const int rows = stages * kStageDepth, tiles = rows / kTileRows;
+        const int rows = slices * kSliceDepth, tiles = rows / kTileRows;
         std::vector<float> numbers(static_cast<std::size_t>(normed_fours(kColumns, rows)) * 2);  // two of a four
         const auto square = [](int tile, int column) { return static_cast<float>(tile % 7 + 3 * column + 1); };
         for (int tile = 0; tile < tiles; ++tile) {
@@ -115,7 +115,7 @@ TEST_P(WorkerParts, SquaresFollowTheirVector) {
         const auto inverses = DeviceMemory::create(device, kColumns * sizeof(float));
         Task task{};
         task.count = 1;
-        task.matrix = {1, stages, kMaxPassStages, kGroupTiles};
+        task.matrix = {1, slices, kMaxPassSlices, kGroupTiles};
         const auto weights = DeviceMemory::create(device, static_cast<std::size_t>(task.matrix.bytes()));
         ASSERT_TRUE(vector.ok() && inverses.ok() && weights.ok());
         ASSERT_TRUE(device.copy_in(vector->get(), numbers.data(), vector->bytes(), stream).ok());
@@ -135,7 +135,7 @@ TEST_P(WorkerParts, SquaresFollowTheirVector) {
           for (int tile = 0; tile < tiles; ++tile) squares += static_cast<double>(square(tile, column));
           const double expected = 1 / std::sqrt(squares / rows + static_cast<double>(kEpsilon));
           ASSERT_NEAR(static_cast<double>(got[static_cast<std::size_t>(column)]), expected, 1e-5 * expected)
-              << "column " << column << ", " << stages << " stages, seed " << seed;
+              << "column " << column << ", " << slices << " slices, seed " << seed;
         }
       });
     }

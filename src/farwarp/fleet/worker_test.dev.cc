@@ -5,10 +5,10 @@
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-template <int stages>
-FARWARP_DEVICE void free_stages(const WorldView& view, const tile::Ring<stages>& ring, int count) {
+template <int slots>
+FARWARP_DEVICE void free_slots(const WorldView& view, const tile::Ring<slots>& ring, int count) {
   BlockWaits waits;
-  tile::RingPosition<stages> position;
+  tile::RingPosition<slots> position;
   for (int i = 0; i < count; ++i, position.advance()) {
     wait_mbarrier(waits, view, ring.full(position.stage), position.parity);
     mbarrier_arrive(ring.empty(position.stage));
@@ -26,7 +26,7 @@ FARWARP_KERNEL(fleet_test_load_vector, LoaderTestArgs, kLoaderTestThreads) {
     loader.drain();
     store(Global<std::int32_t>(args.loaded), loaded);
   } else if (thread_index() == Target::kWarpSize) {
-    free_stages(args.view, ring, args.freed);
+    free_slots(args.view, ring, args.freed);
   }
 }
 
@@ -41,7 +41,7 @@ FARWARP_KERNEL(fleet_test_load_weights, LoaderTestArgs, kLoaderTestThreads) {
     loader.drain();
     store(Global<std::int32_t>(args.loaded), loaded);
   } else if (thread_index() == Target::kWarpSize) {
-    free_stages(args.view, ring, args.freed);
+    free_slots(args.view, ring, args.freed);
   }
 }
 
@@ -59,7 +59,7 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
     WeightReader<kColumns> weights(args.view, slots, {}, worker);
     WgmmaMultiplier<kColumns> multiplier(memory, weights);
     WgmmaMultiplier<kColumns>::PortionSums sums[WgmmaMultiplier<kColumns>::kPortions] = {};
-    const InputNorm norm{true, args.task.matrix.stages * kStageDepth, args.epsilon};
+    const InputNorm norm{true, args.task.matrix.slices * kSliceDepth, args.epsilon};
     multiplier.begin_task(worker, args.task, norm);
     multiplier.multiply(call, worker, args.task, 0, 0, sums);
     sync_warps();

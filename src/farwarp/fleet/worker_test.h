@@ -17,7 +17,7 @@ struct LoaderTestArgs {
   WorldView view;
   Task task;             ///< its vector is the first plain buffer
   std::byte* data;       ///< plain buffers, or the weights
-  std::int32_t freed;    ///< stages of the vector, or slots of weights, that the reader gives back
+  std::int32_t freed;    ///< slices of the vector, or slots of weights, that the reader gives back
   std::int32_t* loaded;  ///< 1: no wait has expired
 };
 

@@ -35,15 +35,16 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
 }  // namespace
 
 Status Qwen3Config::check() const {
-  constexpr int kStep = fleet::kStageDepth, kMaxHidden = fleet::kMaxPassStages * fleet::kStageDepth;
+  constexpr int kStep = fleet::kSliceDepth, kMaxHidden = fleet::kMaxPassSlices * fleet::kSliceDepth;
   if (hidden < kStep || hidden % kStep != 0 || hidden > kMaxHidden)
     return wrong("hidden", hidden, fmt::format("a multiple of {} up to {}", kStep, kMaxHidden));
   if (layers < 1 || layers > 1000) return wrong("layers", layers, "1 to 1000");
   if (head_dim != 64 && head_dim != 128) return wrong("head_dim", head_dim, "64, 128");
   if (kv_heads < 1 || kv_heads > 256) return wrong("kv_heads", kv_heads, "1 to 256");
-  if (query_heads < kv_heads || query_heads % kv_heads != 0 || query_heads > kv_heads * qwen3::kMaxGroup)
-    return wrong("query_heads", query_heads,
-                 fmt::format("a multiple of kv_heads ({}) up to {} times as many", kv_heads, qwen3::kMaxGroup));
+  if (query_heads < kv_heads || query_heads % kv_heads != 0 || query_heads > kv_heads * qwen3::kMaxHeadsPerKvHead)
+    return wrong(
+        "query_heads", query_heads,
+        fmt::format("a multiple of kv_heads ({}) up to {} times as many", kv_heads, qwen3::kMaxHeadsPerKvHead));
   if (query_heads * head_dim % kStep != 0)
     return wrong(
         "query_heads", query_heads,

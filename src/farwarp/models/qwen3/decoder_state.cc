@@ -99,8 +99,8 @@ void Qwen3Decoder::State::set_args() {
   args.rotations = rotations.as<const float>();
   args.cache = cache.as<std::byte>();
   args.page_table = page_table.as<const std::int32_t>();
-  args.q_norm = plan.norms + 2 * config.hidden * 2;
-  args.k_norm = args.q_norm + config.head_dim * 2;
+  args.q_norm = plan.norms_of(0).q;
+  args.k_norm = plan.norms_of(0).k;
   args.norm_pitch = plan.norm_pitch;
   args.state = state.as<qwen3::DecodeState>();
   args.prompts = prompts.as<const std::int32_t>();
@@ -119,7 +119,7 @@ void Qwen3Decoder::State::set_args() {
   args.sharing = plan.sharing;
   args.scale_log2 = static_cast<float>(qwen3::kLog2OfE / std::sqrt(static_cast<double>(config.head_dim)));
   args.most_top_k = plan.limits.most_top_k;
-  args.sequences = plan.limits.sequences;
+  args.columns_in_use = plan.columns_in_use();
 }
 
 Status Qwen3Decoder::State::create_prefill(Stream stream) {

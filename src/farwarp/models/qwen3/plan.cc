@@ -49,7 +49,7 @@ Status share(Qwen3Plan& plan) {
   };
   if (!qwen3::can_share(ranks))
     return invalid_argument(fmt::format("Qwen3 is for {} ranks; allowed: 1, 2, 4, 8", ranks));
-  constexpr int kStep = fleet::kStageDepth;
+  constexpr int kStep = fleet::kSliceDepth;
   if (config.kv_heads % ranks != 0) return wrong("kv_heads", config.kv_heads, "a multiple of the ranks");
   if (config.query_heads * config.head_dim % (kStep * ranks) != 0)
     return wrong("query_heads", config.query_heads,
@@ -98,8 +98,8 @@ MatrixSizes matrices_of(const Qwen3Plan& plan) {
 bool can_be_packets(const Qwen3Plan& plan, int columns, bool bulk_copy) {
   const MatrixSizes all = matrices_of(plan);
   const auto fits = [&](const MatrixSize& size) {
-    const MatrixShape shape{tiles_of(size.rows), size.columns / fleet::kStageDepth,
-                            fleet::most_pass_stages(columns, bulk_copy)};
+    const MatrixShape shape{tiles_of(size.rows), size.columns / fleet::kSliceDepth,
+                            fleet::most_pass_slices(columns, bulk_copy)};
     return fleet::keeps_sums(shape, plan.workers);
   };
   return fits(all.qkv) && fits(all.out) && fits(all.gate_up) && fits(all.down) && fits(all.head);
@@ -142,13 +142,13 @@ Result<int> columns_for(const Qwen3Plan& plan, bool bulk_copy) {
 /// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a
 /// step of its own, worth kLeastSpared bytes that a worker reads (docs/decisions.md, "More than eight sequences stream
 /// their vectors"; not measured on CDNA). A worker is spared all but the longest split of a KV head's keys and values,
-/// whole tiles. A sequence grows up to the limit: half of it stands for its length.
+/// whole key blocks. A sequence grows up to the limit: half of it stands for its length.
 int splits_for(const Qwen3Plan& plan) {
   if (!plan.streams) return qwen3::kMaxSplits;
   constexpr std::int64_t kLeastSpared = 131'000;
   const int sharing = std::clamp(plan.workers / (plan.limits.sequences * plan.kv_heads), 1, qwen3::kMaxSplits);
   const int keys = plan.limits.positions / 2;
-  const int of_longest = std::min(keys, (qwen3::tiles_of(keys) + sharing - 1) / sharing * qwen3::kTileKeys);
+  const int of_longest = std::min(keys, (qwen3::key_blocks_of(keys) + sharing - 1) / sharing * qwen3::kBlockKeys);
   return std::int64_t{4} * plan.config.head_dim * (keys - of_longest) >= kLeastSpared ? sharing : 1;
 }
 
@@ -164,7 +164,7 @@ Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
         fmt::format("Qwen3Limits.sequences is {}; allowed on this device, which has {} KB of shared memory: 1 to {}",
                     sequences, traits.shared_bytes / 1024, qwen3::kMaxColumnsWithoutBulkCopy));
   plan.gang = !traits.bulk_copy;
-  plan.pass_stages = fleet::most_pass_stages(plan.columns, traits.bulk_copy);
+  plan.pass_slices = fleet::most_pass_slices(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = traits.bulk_copy ? shared_bytes<true>(plan.columns) : shared_bytes<false>(plan.columns);
   return {};
@@ -190,8 +190,8 @@ class Builder {
     if (merges())
       partials_ = vector("partials", std::int64_t{plan_.columns} * heads * plan_.limits.splits * (dim / 2 + 1));
     const int choice = graph_.add_buffer("choice", Storage::kCopies);
-    plan_.norms = take(0);
-    plan_.norm_pitch = (2 * config_.hidden + 2 * dim) * 2;
+    plan_.first_norms = take(0);
+    plan_.norm_pitch = plan_.norms_of(0).end - plan_.first_norms;
     plan_.weight_bytes += plan_.norm_pitch * layers;
     plan_.final_norm = take(config_.hidden * 2);
     add({.name = "embed",
@@ -209,7 +209,6 @@ class Builder {
  private:
   void add_layer(int layer, const MatrixSizes& sizes) {
     const auto name = [&](const char* step) { return fmt::format("{} {}", step, layer); };
-    const int used = plan_.streams ? plan_.limits.sequences : plan_.columns;
     const int cache = graph_.add_buffer(name("cache"), Storage::kOwn);
     graph_.first_inputs.push_back(cache);
     add_matrix({.name = name("qkv"),
@@ -223,21 +222,21 @@ class Builder {
     add({.name = name("attend"),
          .kind = of(Kind::kAttend),
          .layer = layer,
-         .units = used * plan_.kv_heads * plan_.sharing,
+         .units = plan_.columns_in_use() * plan_.kv_heads * plan_.sharing,
          .reads = {{qkv_, false}, {cache, false}},
          .writes = {merges() ? partials_ : attended_, cache}});
     if (merges())
       add({.name = name("merge"),
            .kind = of(Kind::kMerge),
            .layer = layer,
-           .units = used * plan_.query_heads,
+           .units = plan_.columns_in_use() * plan_.query_heads,
            .reads = {{partials_, false}},
            .writes = {attended_}});
     add_matrix({.name = name("out"),
                 .kind = of(Kind::kOut),
                 .layer = layer,
                 .epilogue = Epilogue::kHidden,
-                .out_norm = input_norm(layer) + config_.hidden * 2,
+                .out_norm = plan_.norms_of(layer).post_attention,
                 .reads = {{attended_, true}, {residual_, false}},
                 .writes = {middle_, residual_},
                 .rank_sums = sums_of_out_},
@@ -292,7 +291,7 @@ class Builder {
            .writes = {chosen}});
     }
     add({.name = "sample",
-         .kind = of(Kind::kSample),
+         .kind = of(Kind::kNextInputs),
          .layer = layers,
          .units = plan_.workers,
          .reads = {{samples ? chosen : candidates, true}},
@@ -302,7 +301,7 @@ class Builder {
   static std::int32_t of(Kind kind) { return static_cast<std::int32_t>(kind); }
   bool merges() const { return !plan_.streams || plan_.limits.splits > 1; }
   std::int64_t input_norm(int layer) const {
-    return layer < config_.layers ? plan_.norms + layer * plan_.norm_pitch : plan_.final_norm;
+    return layer < config_.layers ? plan_.norms_of(layer).input : plan_.final_norm;
   }
   std::int64_t take(std::int64_t bytes) {
     const std::int64_t at = plan_.weight_bytes;
@@ -321,7 +320,7 @@ class Builder {
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, const MatrixSize& size) {
-    step.matrix = {tiles_of(size.rows), size.columns / fleet::kStageDepth, plan_.pass_stages,
+    step.matrix = {tiles_of(size.rows), size.columns / fleet::kSliceDepth, plan_.pass_slices,
                    plan_.streams ? fleet::kGroupTiles : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));
@@ -335,6 +334,13 @@ class Builder {
 };
 
 }  // namespace
+
+Qwen3Plan::Norms Qwen3Plan::norms_of(int layer) const {
+  const std::int64_t input = first_norms + layer * norm_pitch, of_vector = config.hidden * 2,
+                     of_head = config.head_dim * 2;
+  const std::int64_t q = input + 2 * of_vector;
+  return {input, input + of_vector, q, q + of_head, q + 2 * of_head};
+}
 
 std::int64_t Qwen3Plan::bytes_of_token(std::int64_t keys) const {
   return weight_bytes + keys * 2 * config.layers * kv_heads * config.head_dim * 2;
@@ -355,7 +361,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
       std::min({most, 2 * plan.intermediate / fleet::kTileRows, plan.head_rows / fleet::kTileRows, qwen3::kMaxWorkers});
   if (const Status status = set_columns(plan, shape.traits); !status.ok()) return status;
   if (limits.splits == 0) plan.limits.splits = splits_for(plan);
-  plan.max_pages = qwen3::tiles_of(limits.positions) * (qwen3::kTileKeys / qwen3::kPageKeys);
+  plan.max_pages = qwen3::key_blocks_of(limits.positions) * (qwen3::kBlockKeys / qwen3::kPageKeys);
   const std::int64_t fragments =
       std::int64_t{config.layers} * plan.columns * plan.max_pages * plan.kv_heads * 2 * (config.head_dim / 16);
   plan.cache_bytes = fragments * fleet::kFragmentBytes;
@@ -372,8 +378,7 @@ Result<Qwen3Plan> plan_qwen3(const Qwen3Config& config, const Qwen3Limits& limit
                                           shape);
   if (!prefill.ok()) return prefill.status();
   plan.prefill = *prefill;
-  const int used = plan.streams ? limits.sequences : plan.columns;
-  plan.sharing = std::clamp(plan.workers / (used * plan.kv_heads), 1, plan.limits.splits);
+  plan.sharing = std::clamp(plan.workers / (plan.columns_in_use() * plan.kv_heads), 1, plan.limits.splits);
   Builder(plan).build();
   if (const Status status = plan.graph.check(); !status.ok()) return status;
   if (const auto lists = fleet::plan_static(plan.graph, plan.workers); !lists.ok()) return lists.status();

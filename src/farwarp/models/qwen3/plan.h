@@ -45,18 +45,25 @@ struct Qwen3Plan {
   int shared_bytes = 0;
   bool streams = false;  ///< whether vectors stream through shared memory
   bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
-  int pass_stages = 0;   ///< fleet::MatrixShape::at_once
+  int pass_slices = 0;   ///< fleet::MatrixShape::at_once
   int max_pages = 0;     ///< of a sequence
   int sharing = 1;       ///< workers that share the keys of a sequence's KV head, at most
   fleet::Graph graph;
-  std::int64_t norms = 0;       ///< of layer 0: input, post-attention, q, k; in bytes from the weights' begin
-  std::int64_t norm_pitch = 0;  ///< from layer to layer
+  std::int64_t first_norms = 0;  ///< Norms of layer 0, in bytes from the weights' begin; final_norm likewise
+  std::int64_t norm_pitch = 0;   ///< from layer to layer
   std::int64_t final_norm = 0;
   std::int64_t weight_bytes = 0;  ///< matrices and norms
   std::int64_t embedding_bytes = 0;
   std::int64_t cache_bytes = 0;
   Qwen3PrefillPlan prefill;
 
+  /// Where the weights of a layer's norms lie, in bytes from the weights' begin; `end`: of the last.
+  struct Norms {
+    std::int64_t input, post_attention, q, k, end;
+  };
+  Norms norms_of(int layer) const;
+  /// Columns whose attention workers share: those that can have a sequence; of packets all, at most three more.
+  int columns_in_use() const { return streams ? limits.sequences : columns; }
   /// Bytes that a rank must read for a token: all matrices and norms, and the keys and values of `keys` positions in
   /// all.
   std::int64_t bytes_of_token(std::int64_t keys) const;

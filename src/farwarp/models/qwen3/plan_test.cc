@@ -67,7 +67,7 @@ TEST(Qwen3Plan, MoreThanEightSequencesStream) {
     EXPECT_EQ(plan->threads, 256 + (sequences > 8 ? 2 * 32 : 4 * 16 + 32)) << sequences;
     // What a worker multiplies while the vector streams by once.
     for (const fleet::Step& step : plan->graph.steps) {
-      if (step.matrix.stages == 0) continue;
+      if (step.matrix.slices == 0) continue;
       EXPECT_EQ(step.matrix.together, columns == 4 ? 0 : fleet::kGroupTiles) << step.name;
       EXPECT_EQ(step.matrix.at_once, columns == 4 ? 20 : columns == 16 ? 4 : 2) << step.name;
     }
@@ -146,7 +146,7 @@ TEST(Qwen3Plan, EitherFormOfVectorsCanBeAskedFor) {
             "Qwen3Limits.vectors is 3; allowed: 0 (faster), 1 (packets), 2 (streamed)");
 }
 
-/// In a pass of CDNA3 are 10 stages of eight columns: 8B's gate and up have 16, and a worker six tiles of it, of which
+/// In a pass of CDNA3 are 10 slices of eight columns: 8B's gate and up have 16, and a worker six tiles of it, of which
 /// it cannot keep the sums.
 TEST(Qwen3Plan, VectorsStreamWherePacketsHaveNoRoom) {
   const auto columns = [](const char* model, int sequences, int most_top_k = 0, int ranks = 1) {

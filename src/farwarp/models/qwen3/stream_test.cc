@@ -1,4 +1,4 @@
-// Decoders of more than eight sequences: sequences that end while others go on, and contexts of several tiles of keys,
+// Decoders of more than eight sequences: sequences that end while others go on, and contexts of several key blocks,
 // with each number of splits.
 #include <gtest/gtest.h>
 
@@ -269,7 +269,7 @@ TEST_P(Qwen3Streams, WorkersShareSequencesNotColumns) {
 /// sequences have the kernel of 16.
 TEST_P(Qwen3Streams, FewSequencesStreamWherePacketsHaveNoRoom) {
   Qwen3Config config = *qwen3_config("nano");
-  config.intermediate = 21 * 256;  // a stage more than a pass has
+  config.intermediate = 21 * 256;  // a slice more than a pass has
   config.layers = 1;
   config.vocabulary = 4 * 16;  // a tile of the head for each of four workers
   on_streams(1, options(), [=](World& world, Stream stream) {

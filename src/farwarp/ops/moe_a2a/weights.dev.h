@@ -51,7 +51,8 @@ struct SentWeights {
 };
 
 /// [block] Retags some of the weights' inbox slots that this call leaves idle, as retag_idle_rows() does those of rows.
-/// Which are idle the bitmaps say, which are still in the headers: not in a combine of a handle (Args::dispatch_was_empty).
+/// Which are idle the bitmaps say, which are still in the headers: not in a combine of a handle
+/// (Args::dispatch_was_empty).
 FARWARP_DEVICE void retag_idle_weights(const Call& call, const Args& args) {
   if (block_index() != 0) return;
   const Regions regions = regions_of(args, call);

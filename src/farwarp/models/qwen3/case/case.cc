@@ -146,7 +146,7 @@ const bool kRegistered = [] {
        },
        {harness::Fault::Kind::kDelay, harness::Fault::Kind::kKill, harness::Fault::Kind::kMismatch},
        nullptr,
-       // Past a page of 16; prompts of three chunks, whose last page is not full; draws; past a tile of 128 keys.
+       // Past a page of 16; prompts of three chunks, whose last page is not full; draws; past a key block of 128.
        {{{"model", "auto"}, {"batch", "2"}, {"prompt", "20"}, {"tokens", "9"}, {"max_sms", "2"}},
         {{"model", "auto"}, {"batch", "2"}, {"prompt", "38"}, {"tokens", "3"}, {"prefill", "16"}, {"max_sms", "2"}},
         {{"model", "auto"},

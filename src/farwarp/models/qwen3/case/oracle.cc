@@ -15,8 +15,8 @@ std::size_t size(int value) { return static_cast<std::size_t>(value); }
 OracleWeights::OracleWeights(const Qwen3Config& config, std::uint64_t seed)
     : config_(config), seed_(seed), tensors_(size(tensor_number(GlobalTensor::kHead, config.layers)) + 1) {
   const int heads = config.query_heads * config.head_dim, kv = config.kv_heads * config.head_dim;
-  const auto matrix = [&](std::int32_t number, int rows, int columns) {
-    make(number, rows, columns, std::sqrt(3.0 / columns), 0);
+  const auto matrix = [&](std::int32_t tensor, int rows, int columns) {
+    make(tensor, rows, columns, std::sqrt(3.0 / columns), 0);
   };
   for (int layer = 0; layer < config.layers; ++layer) {
     matrix(tensor_number(Tensor::kQ, layer), heads, config.hidden);
@@ -36,12 +36,12 @@ OracleWeights::OracleWeights(const Qwen3Config& config, std::uint64_t seed)
   if (!config.tied) matrix(tensor_number(GlobalTensor::kHead, config.layers), config.vocabulary, config.hidden);
 }
 
-void OracleWeights::make(std::int32_t number, int rows, int columns, double scale, double offset) {
-  const RandomTensor random{seed_, number, static_cast<float>(scale), static_cast<float>(offset)};
-  std::vector<float>& tensor = tensors_[size(number)];
-  tensor.resize(size(rows) * size(columns));
-  for (std::size_t i = 0; i < tensor.size(); ++i)
-    tensor[i] = float_from(bf16_from(random.at(static_cast<std::int64_t>(i))));
+void OracleWeights::make(std::int32_t tensor, int rows, int columns, double scale, double offset) {
+  const RandomTensor random{seed_, tensor, static_cast<float>(scale), static_cast<float>(offset)};
+  std::vector<float>& elements = tensors_[size(tensor)];
+  elements.resize(size(rows) * size(columns));
+  for (std::size_t i = 0; i < elements.size(); ++i)
+    elements[i] = float_from(bf16_from(random.at(static_cast<std::int64_t>(i))));
 }
 
 double Oracle::round(double value) const { return rounded_ ? float_from(bf16_from(static_cast<float>(value))) : value; }
@@ -91,10 +91,10 @@ void Oracle::normalise_head(std::span<double> head, std::span<const float> norm,
 
 Oracle::Vector Oracle::attend(const Cached& cached, const Vector& queries) const {
   const Qwen3Config& config = weights_.config();
-  const std::size_t dim = size(config.head_dim), group = size(config.query_heads / config.kv_heads);
+  const std::size_t dim = size(config.head_dim), heads_per_kv_head = size(config.query_heads / config.kv_heads);
   Vector result(queries.size(), 0.0);
   for (std::size_t head = 0; head < size(config.query_heads); ++head) {
-    const std::size_t kv = head / group * dim;
+    const std::size_t kv = head / heads_per_kv_head * dim;
     Vector scores;
     for (const Vector& key : cached.keys) {
       double score = 0;

@@ -25,7 +25,7 @@ class OracleWeights {
   }
 
  private:
-  void make(std::int32_t number, int rows, int columns, double scale, double offset);
+  void make(std::int32_t tensor, int rows, int columns, double scale, double offset);
   Qwen3Config config_;
   std::uint64_t seed_;
   std::vector<std::vector<float>> tensors_;

@@ -1,5 +1,5 @@
 // Decoding for more than eight sequences: their vectors stream. Through the harness: every number of columns, both
-// dispatchers, contexts that cross tiles and splits, prefill, several ranks.
+// dispatchers, contexts that cross key blocks and splits, prefill, several ranks.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -67,14 +67,14 @@ TEST_P(Qwen3Stream, WorkersHaveOneGroupOfTilesOrSeveral) {
   expect_pass("model=tiny,batch=9,prompt=1,tokens=1,launches=1");
 }
 
-/// Of more than 16 columns four stages of a vector are in shared memory, and out has eight: a stage's place is filled
+/// Of more than 16 columns four slices of a vector are in shared memory, and out has eight: a slice's place is filled
 /// again while the vector is multiplied.
 TEST_P(Qwen3Stream, VectorsAreLongerThanTheirRing) {
   expect_pass("model=nano8,batch=17,prompt=1,tokens=1,launches=1,max_sms=3,dispatcher=both");
   if (GetParam() == TargetKind::kEmuSm90) expect_pass("model=nano8,batch=33,prompt=1,tokens=1,launches=1,max_sms=4");
 }
 
-/// Each split has two tiles of 128 keys at most, one of them new.
+/// Each split has two key blocks at most, one of them new.
 TEST_P(Qwen3Stream, PrefilledPromptsCrossSplits) {
   if (GetParam() != TargetKind::kEmuSm90) GTEST_SKIP() << "the prefill takes too long on the emulator";
   expect_pass("model=nano,batch=9,prompt=140,tokens=2,launches=1,max_sms=2,prefill=64,splits=2");

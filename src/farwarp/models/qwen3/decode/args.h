@@ -17,7 +17,8 @@ enum class Kind : std::int32_t {
   kGateUp,
   kDown,
   kHead,
-  kSample,
+  kNextInputs,  ///< the step "sample"
+  // Of a decoder that samples.
   kSelect,
   kChoose
 };
@@ -42,30 +43,30 @@ inline constexpr auto kSiteNames = fleet::with_model_sites(
      "the logits of a worker", "a drawn token"});
 
 inline constexpr int kPageKeys = 16;
-inline constexpr int kTileKeys = 128;  ///< keys that a worker attends to at once
+inline constexpr int kBlockKeys = 128;  ///< of a key block: a worker attends to these at once
 inline constexpr int kMaxSplits = 16;
-inline constexpr int kMaxWorkers = 256;  ///< a thread waits for at most 8 of their candidates
-inline constexpr int kMaxGroup = 8;      ///< query heads of a KV head
+inline constexpr int kMaxWorkers = 256;       ///< a thread waits for at most 8 of their candidates
+inline constexpr int kMaxHeadsPerKvHead = 8;  ///< query heads of a KV head
 inline constexpr int kMaxHeadDim = 128;
 inline constexpr int kMaxColumnsWithoutBulkCopy = 32;  ///< 64 KB of shared memory are too few for more
 inline constexpr int kMaxTopK = 64;                    ///< candidates of a draw
 inline constexpr int kMaxEndTokens = 8;                ///< that end a sequence
-static_assert(kTileKeys == fleet::kWarps * kPageKeys);
+static_assert(kBlockKeys == fleet::kWarps * kPageKeys);
 
 /// Of one KV head, keys and values.
 constexpr int page_bytes(int head_dim) { return 2 * kPageKeys * head_dim * 2; }
-constexpr int tiles_of(int keys) { return (keys + kTileKeys - 1) / kTileKeys; }
+constexpr int key_blocks_of(int keys) { return (keys + kBlockKeys - 1) / kBlockKeys; }
 
 // What a decoder that samples sends beside a greedy one.
 /// Row `row` of a tile of the head, which is even, and the next one: in fours from the logits' begin.
 constexpr std::int64_t logits_at(int columns, int tile, int column, int row) {
   return fleet::rank_sums_at(columns, 0, 0, tile, column, row);
 }
-/// A worker's `number`-th best candidate of a column, in packets from the candidates' begin. One number's candidates of
-/// all workers lie together.
-constexpr std::int64_t candidate_at(int columns, int workers, int most_top_k, int rank, int column, int number,
+/// Candidate `place` of a worker's for a column, 0 the best, in packets from the candidates' begin. Those of one place
+/// of all workers lie together.
+constexpr std::int64_t candidate_at(int columns, int workers, int most_top_k, int rank, int column, int place,
                                     int worker) {
-  return ((std::int64_t{rank} * columns + column) * most_top_k + number) * workers + worker;
+  return ((std::int64_t{rank} * columns + column) * most_top_k + place) * workers + worker;
 }
 
 /// A sequence between launches; a launch continues where the one before has ended.
@@ -93,7 +94,7 @@ struct Args {
   const std::uint16_t* embedding;  ///< bf16 [vocabulary][hidden]
   const float* rotations;          ///< [positions][head_dim / 2]: cosine, sine
   std::byte* cache;                ///< bf16 [layers][pages][kv_heads][K, V][head_dim / 16][fragment]
-  const std::int32_t* page_table;  ///< [columns][max_pages]; max_pages is a multiple of a tile's 8
+  const std::int32_t* page_table;  ///< [columns][max_pages]; max_pages is a multiple of the 8 of a key block
   std::int64_t q_norm, k_norm;     ///< of layer 0, in bytes from the weights; layers follow each other at norm_pitch
   std::int64_t norm_pitch;
   DecodeState* state;
@@ -105,12 +106,12 @@ struct Args {
   std::int32_t query_heads, kv_heads, intermediate;  ///< of this rank
   std::int32_t first_token;                          ///< of this rank's rows of the head
   std::int32_t pages, max_pages, max_prompt;
-  std::int32_t splits;   ///< of a sequence: tile i of its keys is of split i % splits
+  std::int32_t splits;   ///< of a sequence: key block i is of split i % splits
   std::int32_t sharing;  ///< workers that share a sequence's KV head: attention has so many units of each
   std::int32_t end_tokens[kMaxEndTokens];  ///< each ends a sequence; -1: none
   float scale_log2;                        ///< of scores: head_dim^-0.5 * log2(e)
-  std::int32_t most_top_k;  ///< candidates of a worker and column, for a decoder that samples: candidate_at()
-  std::int32_t sequences;   ///< columns that can have one: the first ones
+  std::int32_t most_top_k;      ///< candidates of a worker and column, for a decoder that samples: candidate_at()
+  std::int32_t columns_in_use;  ///< Qwen3Plan::columns_in_use()
 };
 
 }  // namespace farwarp::qwen3

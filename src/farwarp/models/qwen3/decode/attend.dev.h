@@ -1,18 +1,18 @@
 // Attention of one token of each sequence over its cached keys.
 //
-// Each warp multiplies the 16 keys of its page of a tile by the group's queries, and the page's values by the
-// probabilities; both lie in memory as fragments. It keeps its own maxima and sums from tile to tile of a split, at
-// whose end the eight warps' are merged in shared memory and stored as a partial output. The token's own key and value
-// are not in the cache yet: its warp takes them from shared memory, and appends them.
+// Each warp multiplies the 16 keys of its page of a key block by the queries that share the KV head, and the page's
+// values by the probabilities; both lie in memory as fragments. It keeps its own maxima and sums from block to block of
+// a split, at whose end the eight warps' are merged in shared memory and stored as a partial output. The token's own
+// key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
 #pragma once
 
 #include "farwarp/models/qwen3/decode/heads.dev.h"
-#include "farwarp/models/qwen3/decode/key_tiles.dev.h"
+#include "farwarp/models/qwen3/decode/key_blocks.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// [thread] Loads the keys and values of all tiles of the worker into the ring of weights, a page in a stage: the last
-/// tile of a sequence has eight too, because each warp needs a stage.
+/// [thread] Loads the keys and values of all key blocks of the worker into the ring of weights, a page in a slice's
+/// room: the last block of a sequence has eight too, because each warp needs one.
 template <int columns>
 class PageLoader {
  public:
@@ -22,25 +22,25 @@ class PageLoader {
   FARWARP_DEVICE bool load(WeightLoader<columns>& loader, const Task& task) {
     if (static_cast<Kind>(task.kind) != Kind::kAttend) return true;
     const Args& args = context_.args;
-    const TileCursor<columns> first(context_, task);
-    const auto tile_of = [](const TileCursor<columns>& tile) {
-      return tile.column() << 24 | tile.first_key() / kTileKeys;
+    const KeyBlockCursor<columns> first(context_, task);
+    const auto block_id = [](const KeyBlockCursor<columns>& block) {
+      return block.column() << 24 | block.first_key() / kBlockKeys;
     };
-    for (TileCursor<columns> tile = first; tile.exists();) {
-      if (tile_of(tile) != loaded_for_) pages_ = TilePages::load_for(args, tile);
-      const TilePages pages = pages_;
-      const int kv_head = tile.kv_head();
-      tile.advance();
-      // The next tile's pages arrive while this one's are copied; after the last tile, those of the next layer's first.
-      const TileCursor<columns>& later = tile.exists() ? tile : first;
-      loaded_for_ = tile_of(later);
-      pages_ = TilePages::load_for(args, later);
+    for (KeyBlockCursor<columns> block = first; block.exists();) {
+      if (block_id(block) != loaded_for_) pages_ = KeyBlockPages::load_for(args, block);
+      const KeyBlockPages pages = pages_;
+      const int kv_head = block.kv_head();
+      block.advance();
+      // The next block's pages arrive while this one's are copied; after the last, those of the next layer's first.
+      const KeyBlockCursor<columns>& later = block.exists() ? block : first;
+      loaded_for_ = block_id(later);
+      pages_ = KeyBlockPages::load_for(args, later);
 #pragma unroll 1
-      for (int i = 0; i < kWarps; i += kSlotStages) {
+      for (int i = 0; i < kWarps; i += kSlotSlices) {
         const int bytes = page_bytes(args.head_dim);
-        if (!loader.begin_slot(kSlotStages * bytes)) return false;
-        for (int k = 0; k < kSlotStages; ++k)
-          loader.copy(k * kStageBytes, page_at(args, task.layer, pages[i + k], kv_head), bytes);
+        if (!loader.begin_slot(kSlotSlices * bytes)) return false;
+        for (int k = 0; k < kSlotSlices; ++k)
+          loader.copy(k * kSliceBytes, page_at(args, task.layer, pages[i + k], kv_head), bytes);
       }
     }
     return true;
@@ -48,7 +48,7 @@ class PageLoader {
 
  private:
   const Context<columns>& context_;
-  TilePages pages_{};
+  KeyBlockPages pages_{};
   int loaded_for_ = -1;
 };
 
@@ -58,36 +58,36 @@ class Attention {
   FARWARP_DEVICE Attention(const Context<columns>& context, WeightReader<columns>& reader, const Task& task)
       : context_(context), reader_(reader), task_(task) {}
 
-  /// [the warps that compute] The worker's tiles.
+  /// [the warps that compute] The worker's key blocks.
   FARWARP_DEVICE void run() {
     bool same_unit = false;
-    for (TileCursor<columns> tile(context_, task_); tile.exists();) {
-      if (!same_unit) receive(tile);
-      attend(tile);
-      if (tile.ends_split()) {
-        publish(tile);
+    for (KeyBlockCursor<columns> block(context_, task_); block.exists();) {
+      if (!same_unit) receive(block);
+      attend(block);
+      if (block.ends_split()) {
+        publish(block);
         reset();
         reader_.release(kWarps);  // all warps have read the outputs that lie there
       } else {
         reader_.release_own();  // a warp knows of its own slot alone that the copy has landed
       }
-      TileCursor<columns> next = tile;
+      KeyBlockCursor<columns> next = block;
       next.advance();
-      same_unit = next.same_unit(tile);
-      tile = next;
+      same_unit = next.same_unit(block);
+      block = next;
     }
   }
 
  private:
-  // A warp waits for one of a tile's slots. It knows the phase before of that slot, because fewer copies are under way
-  // than slots lie between two of its own.
-  static_assert(!Target::kHasBulkCopy || ring_slots(columns) - kWarps / kSlotStages >= slots_in_flight(columns));
-  static constexpr int kTiles = kMaxHeadDim / 16;
-  static constexpr int kEach = kMaxHeadDim * kMaxGroup;  // of a warp's outputs
+  // A warp waits for one of a key block's slots. It knows the phase before of that slot, because fewer copies are under
+  // way than slots lie between two of its own.
+  static_assert(!Target::kHasBulkCopy || ring_slots(columns) - kWarps / kSlotSlices >= slots_in_flight(columns));
+  static constexpr int kFragments = kMaxHeadDim / 16;  // of a page's keys, and of its values
+  static constexpr int kOutputsOfWarp = kMaxHeadDim * kMaxHeadsPerKvHead;
 
-  FARWARP_DEVICE int group() const { return context_.args.query_heads / context_.args.kv_heads; }
+  FARWARP_DEVICE int heads_per_kv_head() const { return context_.args.query_heads / context_.args.kv_heads; }
   FARWARP_DEVICE void reset() {
-    maximum_ = kNothing;
+    maximum_ = kMinusInfinity;
     sum_ = 0;
 #pragma unroll
     for (Sums& sums : outputs_) {
@@ -96,15 +96,15 @@ class Attention {
     }
   }
 
-  /// Waits for the group's queries and, if the worker's tiles have it, the token's key and value.
-  FARWARP_DEVICE void receive(const TileCursor<columns>& tile) {
+  /// Waits for the KV head's queries and, if the worker's key blocks have it, the token's key and value.
+  FARWARP_DEVICE void receive(const KeyBlockCursor<columns>& block) {
     const Args& args = context_.args;
-    const int position = tile.length() - 1, heads = group() + (tile.shares_new_key() ? 2 : 0);
+    const int position = block.length() - 1, heads = heads_per_kv_head() + (block.shares_new_key() ? 2 : 0);
     for (int i = warp_index(); i < heads; i += kWarps) {
-      const bool query = i < group(), key = i == group();
-      const int head = query ? tile.kv_head() * group() + i
-                       : key ? args.query_heads + tile.kv_head()
-                             : args.query_heads + args.kv_heads + tile.kv_head();
+      const bool query = i < heads_per_kv_head(), key = i == heads_per_kv_head();
+      const int head = query ? block.kv_head() * heads_per_kv_head() + i
+                       : key ? args.query_heads + block.kv_head()
+                             : args.query_heads + args.kv_heads + block.kv_head();
       HeadParameters parameters;
       if (query || key)
         parameters = HeadParameters::load_for(args, (query ? args.q_norm : args.k_norm) + task_.layer * args.norm_pitch,
@@ -113,7 +113,7 @@ class Attention {
       const bool exists = lane_index() * 4 < args.head_dim;
       if (exists)
         four = read_four<columns>(context_.call, context_.worker, task_.in, head * args.head_dim + lane_index() * 4,
-                                  tile.column(), kSiteHeads);
+                                  block.column(), kSiteHeads);
       warp_sync();
       if (query || key) four = normalise_and_rotate(args, four, parameters);
       const int offset = query ? Layout<columns>::kQueries + i * kMaxHeadDim * 2
@@ -124,34 +124,34 @@ class Attention {
     sync_warps();
   }
 
-  /// [warp] The warp's page of a tile: its memory, its first key, and the sequence's last.
+  /// [warp] The warp's page of a key block: its memory, its first key, and the sequence's last.
   struct Page {
     Shared<std::byte> staged;           ///< Hopper
     Global<const std::byte> in_memory;  ///< CDNA
     int first, position;
 
-    FARWARP_DEVICE Fragment fragment(int number) const {
+    FARWARP_DEVICE Fragment fragment(int i) const {
       if constexpr (Target::kHasBulkCopy)
-        return load_fragment(Shared<const std::byte>(staged.raw) + number * kFragmentBytes);
-      return load_fragment(in_memory + number * kFragmentBytes);
+        return load_fragment(Shared<const std::byte>(staged.raw) + i * kFragmentBytes);
+      return load_fragment(in_memory + i * kFragmentBytes);
     }
     FARWARP_DEVICE bool has_keys() const { return first <= position; }
     FARWARP_DEVICE bool has_new_key() const { return has_keys() && position < first + kPageKeys; }
   };
 
-  FARWARP_DEVICE void attend(const TileCursor<columns>& tile) {
+  FARWARP_DEVICE void attend(const KeyBlockCursor<columns>& block) {
     const Args& args = context_.args;
-    Page page{{}, {}, tile.first_key() + warp_index() * kPageKeys, tile.length() - 1};
+    Page page{{}, {}, block.first_key() + warp_index() * kPageKeys, block.length() - 1};
     if constexpr (Target::kHasBulkCopy) {
-      reader_.wait_stage(warp_index());
-      page.staged = reader_.stage(warp_index());
+      reader_.wait_slice(warp_index());
+      page.staged = reader_.slice(warp_index());
     }
     if (!page.has_keys()) return;
-    int number = 0;
+    int page_number = 0;
     if (!Target::kHasBulkCopy || page.has_new_key())
-      number =
-          load(Global<const std::int32_t>(args.page_table) + (tile.column() * args.max_pages + page.first / kPageKeys));
-    const Global<std::byte> in_memory = page_at(args, task_.layer, number, tile.kv_head());
+      page_number = load(Global<const std::int32_t>(args.page_table) +
+                         (block.column() * args.max_pages + page.first / kPageKeys));
+    const Global<std::byte> in_memory = page_at(args, task_.layer, page_number, block.kv_head());
     page.in_memory = Global<const std::byte>(in_memory);
     if (page.has_new_key()) append(page, in_memory);
     score(page);
@@ -159,51 +159,52 @@ class Attention {
   }
 
   FARWARP_DEVICE Shared<float> scores() const {
-    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp_index() * kMaxGroup * kPageKeys;
+    return word_at<float>(context_.memory, Layout<columns>::kScores) + warp_index() * kMaxHeadsPerKvHead * kPageKeys;
   }
 
-  /// [warp] The scores of the page's keys, [group][16].
+  /// [warp] The scores of the page's keys, [heads][16].
   FARWARP_DEVICE void score(const Page& page) const {
     const Args& args = context_.args;
     Sums sums = {};
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile * 16 >= args.head_dim) continue;
-      multiply_fragment(sums, page.fragment(tile), query(tile));
+    for (int fragment = 0; fragment < kFragments; ++fragment) {
+      if (fragment * 16 >= args.head_dim) continue;
+      multiply_fragment(sums, page.fragment(fragment), query(fragment));
     }
     warp_sync();  // the page before is done
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const MatrixIndex at = sum_index(lane_index(), i);
-      if (at.column < kMaxGroup)
-        store(scores() + (at.column * kPageKeys + at.row), page.first + at.row <= page.position ? sums[i] : kNothing);
+      if (at.column < kMaxHeadsPerKvHead)
+        store(scores() + (at.column * kPageKeys + at.row),
+              page.first + at.row <= page.position ? sums[i] : kMinusInfinity);
     }
     warp_sync();
   }
 
-  FARWARP_DEVICE std::uint64_t query(int tile) const {
+  FARWARP_DEVICE std::uint64_t query(int fragment) const {
     const int head = operand_column(lane_index());
-    if (head >= kMaxGroup) return 0;
+    if (head >= kMaxHeadsPerKvHead) return 0;
     return load(word_at<const std::uint64_t>(context_.memory, Layout<columns>::kQueries + head * kMaxHeadDim * 2) +
-                (4 * tile + operand_four(lane_index())));
+                (4 * fragment + operand_four(lane_index())));
   }
 
   /// [warp] Probabilities of four keys for the lane's head, relative to the highest score so far; what was summed
   /// before is brought to the same scale.
   FARWARP_DEVICE std::uint64_t exponentiate() {
-    const int head = operand_column(lane_index()) % kMaxGroup;
+    const int head = operand_column(lane_index()) % kMaxHeadsPerKvHead;
     const Vec16 words = load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(scores().raw)) +
                              (head * kPageKeys / 4 + operand_four(lane_index())));
-    float numbers[4] = {bits_of(words.lo), bits_of(words.lo >> 32), bits_of(words.hi), bits_of(words.hi >> 32)};
+    float values[4] = {bits_of(words.lo), bits_of(words.lo >> 32), bits_of(words.hi), bits_of(words.hi >> 32)};
     float highest = maximum_;
 #pragma unroll
-    for (const float number : numbers) highest = maximum(highest, number);
+    for (const float score : values) highest = maximum(highest, score);
     highest = over_fours(highest, [](float a, float b) { return maximum(a, b); });
     float sum = 0;
 #pragma unroll
-    for (float& number : numbers) {
-      number = relative_to(highest, number);
-      sum = add(sum, number);
+    for (float& value : values) {
+      value = relative_to(highest, value);
+      sum = add(sum, value);
     }
     sum = over_fours(sum, [](float a, float b) { return add(a, b); });
     const float factor = relative_to(highest, maximum_);
@@ -215,7 +216,7 @@ class Attention {
 #pragma unroll
       for (Sums& sums : outputs_) sums[i] = multiply(sums[i], scale);
     }
-    return pack_four(numbers[0], numbers[1], numbers[2], numbers[3]);
+    return pack_four(values[0], values[1], values[2], values[3]);
   }
 
   /// The weight of a score. The difference is scaled, not the score: the highest one has exactly 1, however large it
@@ -226,21 +227,21 @@ class Attention {
   static FARWARP_DEVICE float bits_of(std::uint64_t word) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(word));
   }
-  /// [warp] `number` of the four lanes that have the keys of the same column.
+  /// [warp] `value` of the four lanes that have the keys of the same column.
   template <class Join>
-  static FARWARP_DEVICE float over_fours(float number, const Join& join) {
+  static FARWARP_DEVICE float over_fours(float value, const Join& join) {
     constexpr int kStep = kMfma ? 16 : 1;
-    number = join(number, shuffle_xor(number, kStep));
-    return join(number, shuffle_xor(number, 2 * kStep));
+    value = join(value, shuffle_xor(value, kStep));
+    return join(value, shuffle_xor(value, 2 * kStep));
   }
   static FARWARP_DEVICE int lane_of_column(int column) { return kMfma ? column : 4 * column; }
 
   FARWARP_DEVICE void add_values(const Page& page, std::uint64_t probabilities) {
-    const int tiles = context_.args.head_dim / 16;
+    const int fragments = context_.args.head_dim / 16;
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      if (tile >= tiles) continue;
-      multiply_fragment(outputs_[tile], page.fragment(tiles + tile), probabilities);
+    for (int fragment = 0; fragment < kFragments; ++fragment) {
+      if (fragment >= fragments) continue;
+      multiply_fragment(outputs_[fragment], page.fragment(fragments + fragment), probabilities);
     }
   }
 
@@ -251,42 +252,42 @@ class Attention {
     const int dims = context_.args.head_dim, row = page.position % kPageKeys;
 #pragma unroll 1
     for (int dim = lane_index(); dim < dims; dim += Target::kWarpSize) {
-      const int tile = dim / 16 * kFragmentBytes;
+      const int fragment_at = dim / 16 * kFragmentBytes;
       const auto put = [&](int at, std::uint16_t bits) {
         store(Global<std::uint16_t>(reinterpret_cast<std::uint16_t*>((in_memory + at).raw)), bits);
         if constexpr (Target::kHasBulkCopy)
           store(Shared<std::uint16_t>(reinterpret_cast<std::uint16_t*>((page.staged + at).raw)), bits);
       };
-      put(tile + fragment_offset(kPageOrder, row, dim % 16),
+      put(fragment_at + fragment_offset(kPageOrder, row, dim % 16),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewKey) + dim));
-      put(page_bytes(dims) / 2 + tile + fragment_offset(kPageOrder, dim % 16, row),
+      put(page_bytes(dims) / 2 + fragment_at + fragment_offset(kPageOrder, dim % 16, row),
           load(word_at<const std::uint16_t>(context_.memory, Layout<columns>::kNewValue) + dim));
     }
     warp_sync();
   }
 
-  /// A warp's outputs, [head_dim][group] fp32: on Hopper in the warp's stage, in place of the keys.
+  /// A warp's outputs, [head_dim][heads] fp32: on Hopper where the warp's keys were.
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
-    if constexpr (Target::kHasBulkCopy) return Shared<float>(reinterpret_cast<float*>(reader_.stage(warp).raw));
-    return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kEach;
+    if constexpr (Target::kHasBulkCopy) return Shared<float>(reinterpret_cast<float*>(reader_.slice(warp).raw));
+    return word_at<float>(context_.memory, Layout<columns>::kOutputs) + warp * kOutputsOfWarp;
   }
-  /// [warps][group] pairs of maximum and sum.
+  /// [warps][heads] pairs of maximum and sum.
   FARWARP_DEVICE Shared<float> statistics(int warp, int head) const {
-    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMaxGroup + head) * 2;
+    return word_at<float>(context_.memory, Layout<columns>::kStatistics) + (warp * kMaxHeadsPerKvHead + head) * 2;
   }
 
   /// Merges the warps' outputs of a split, in the order of the warps, and stores them: as a partial output, or, if the
   /// sequence has one split of a streamed vector, as what the out projection reads.
-  FARWARP_DEVICE void publish(const TileCursor<columns>& tile) {
+  FARWARP_DEVICE void publish(const KeyBlockCursor<columns>& block) {
     const Args& args = context_.args;
     share_outputs();
     sync_warps();
     bool whole = false;
     if constexpr (streams(columns)) whole = args.splits == 1;
     if (whole) {
-      store_attended(tile);
+      store_attended(block);
     } else {
-      store_partials(tile);
+      store_partials(block);
     }
     sync_warps();  // before the next split's are shared
   }
@@ -294,7 +295,7 @@ class Attention {
   /// What a head's outputs of each warp are multiplied by, relative to the highest maximum; and the sum of
   /// probabilities.
   struct WarpFactors {
-    float highest = kNothing, total = 0;
+    float highest = kMinusInfinity, total = 0;
     float of[kWarps];
   };
   FARWARP_DEVICE WarpFactors factors_of(int head) const {
@@ -309,85 +310,85 @@ class Attention {
     return factors;
   }
 
-  FARWARP_DEVICE void store_attended(const TileCursor<columns>& tile) const {
+  FARWARP_DEVICE void store_attended(const KeyBlockCursor<columns>& block) const {
     const Args& args = context_.args;
-    for (int i = thread_index(); i < group() * args.head_dim / 4; i += kWorkerThreads) {
-      const int head = i % group(), four = i / group();
+    for (int i = thread_index(); i < heads_per_kv_head() * args.head_dim / 4; i += kWorkerThreads) {
+      const int head = i % heads_per_kv_head(), four = i / heads_per_kv_head();
       const WarpFactors factors = factors_of(head);
       float sums[4] = {};
 #pragma unroll
       for (int warp = 0; warp < kWarps; ++warp) {
 #pragma unroll
         for (int row = 0; row < 4; ++row)
-          sums[row] = fused_multiply_add(factors.of[warp],
-                                         load(outputs_of(warp) + ((4 * four + row) * kMaxGroup + head)), sums[row]);
+          sums[row] = fused_multiply_add(
+              factors.of[warp], load(outputs_of(warp) + ((4 * four + row) * kMaxHeadsPerKvHead + head)), sums[row]);
       }
       const float inverse = divide(1.0f, factors.total);
       store_four<columns>(context_.call, context_.worker, task_.out,
-                          (tile.kv_head() * group() + head) * args.head_dim + 4 * four, tile.column(),
+                          (block.kv_head() * heads_per_kv_head() + head) * args.head_dim + 4 * four, block.column(),
                           pack_four(multiply(sums[0], inverse), multiply(sums[1], inverse), multiply(sums[2], inverse),
                                     multiply(sums[3], inverse)));
     }
   }
 
-  FARWARP_DEVICE void store_partials(const TileCursor<columns>& tile) const {
+  FARWARP_DEVICE void store_partials(const KeyBlockCursor<columns>& block) const {
     const Args& args = context_.args;
     const int pairs = args.head_dim / 2;
-    for (int i = thread_index(); i < group() * pairs; i += kWorkerThreads) {
-      const int head = i % group(), pair = i / group();
-      float highest = kNothing;
+    for (int i = thread_index(); i < heads_per_kv_head() * pairs; i += kWorkerThreads) {
+      const int head = i % heads_per_kv_head(), pair = i / heads_per_kv_head();
+      float highest = kMinusInfinity;
 #pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) highest = maximum(highest, load(statistics(warp, head)));
       float total = 0, first = 0, second = 0;
 #pragma unroll 2
       for (int warp = 0; warp < kWarps; ++warp) {
         const float factor = relative_to(highest, load(statistics(warp, head)));
-        const Shared<float> from = outputs_of(warp) + (2 * pair * kMaxGroup + head);
+        const Shared<float> from = outputs_of(warp) + (2 * pair * kMaxHeadsPerKvHead + head);
         total = fused_multiply_add(factor, load(statistics(warp, head) + 1), total);
         first = fused_multiply_add(factor, load(from), first);
-        second = fused_multiply_add(factor, load(from + kMaxGroup), second);
+        second = fused_multiply_add(factor, load(from + kMaxHeadsPerKvHead), second);
       }
-      store_pair(tile, head, pair, first, second);
-      if (pair == 0) store_pair(tile, head, pairs, highest, total);
+      store_pair(block, head, pair, first, second);
+      if (pair == 0) store_pair(block, head, pairs, highest, total);
     }
   }
 
   FARWARP_DEVICE void share_outputs() const {
-    const int tiles = context_.args.head_dim / 16;
+    const int fragments = context_.args.head_dim / 16;
     const Shared<float> to = outputs_of(warp_index());
     warp_sync();  // all lanes have read the keys
 #pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int fragment = 0; fragment < kFragments; ++fragment) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const MatrixIndex at = sum_index(lane_index(), i);
-        if (tile < tiles && at.column < kMaxGroup)
-          store(to + ((tile * 16 + at.row) * kMaxGroup + at.column), outputs_[tile][i]);
+        if (fragment < fragments && at.column < kMaxHeadsPerKvHead)
+          store(to + ((fragment * 16 + at.row) * kMaxHeadsPerKvHead + at.column), outputs_[fragment][i]);
       }
     }
     const int head = operand_column(lane_index());
-    if (operand_four(lane_index()) == 0 && head < kMaxGroup) {
+    if (operand_four(lane_index()) == 0 && head < kMaxHeadsPerKvHead) {
       store(statistics(warp_index(), head), maximum_);
       store(statistics(warp_index(), head) + 1, sum_);
     }
     if constexpr (Target::kHasBulkCopy)
-      proxy_fence();  // a copy fills the stage again, and one reads what append() has stored
+      proxy_fence();  // a copy fills the room again, and one reads what append() has stored
   }
 
   /// [thread] Two fp32 of a partial output.
-  FARWARP_DEVICE void store_pair(const TileCursor<columns>& tile, int head, int number, float first,
+  FARWARP_DEVICE void store_pair(const KeyBlockCursor<columns>& block, int head, int four, float first,
                                  float second) const {
     const Args& args = context_.args;
     store_four_at(context_.call, context_.worker.buffers, task_.out,
-                  partial_at(args, tile.column(), tile.kv_head() * group() + head, tile.split(), number),
+                  partial_at(args, block.column(), block.kv_head() * heads_per_kv_head() + head, block.split(), four),
                   pack_two(first, second));
   }
 
   const Context<columns>& context_;
   WeightReader<columns>& reader_;
   const Task& task_;
-  float maximum_ = kNothing, sum_ = 0;  ///< of the lane's head: operand_column()
-  Sums outputs_[kTiles] = {};
+  float maximum_ = kMinusInfinity, sum_ = 0;  ///< of the lane's head: operand_column()
+  Sums outputs_[kFragments] = {};
 };
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3

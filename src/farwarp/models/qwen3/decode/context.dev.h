@@ -11,7 +11,7 @@ namespace farwarp::FARWARP_TARGET::qwen3 {
 using namespace farwarp::qwen3;
 using namespace fleet;
 
-inline constexpr float kNothing = -std::numeric_limits<float>::infinity();
+inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 template <int columns>
 using Layout = SharedLayout<columns, Target::kHasBulkCopy>;
@@ -19,10 +19,10 @@ using Layout = SharedLayout<columns, Target::kHasBulkCopy>;
 /// Keys that the token of a sequence attends to, its own included.
 FARWARP_DEVICE int keys_of(const SequenceState& sequence) { return sequence.alive != 0 ? sequence.position + 1 : 0; }
 
-/// Four `number` of the partial output of a split: head_dim / 2 pairs of fp32, then maximum and sum. In fours from the
+/// Four `four` of the partial output of a split: head_dim / 2 pairs of fp32, then maximum and sum. In fours from the
 /// partial outputs' begin.
-FARWARP_DEVICE std::int64_t partial_at(const Args& args, int column, int head, int split, int number) {
-  return ((std::int64_t{column} * args.query_heads + head) * args.splits + split) * (args.head_dim / 2 + 1) + number;
+FARWARP_DEVICE std::int64_t partial_at(const Args& args, int column, int head, int split, int four) {
+  return ((std::int64_t{column} * args.query_heads + head) * args.splits + split) * (args.head_dim / 2 + 1) + four;
 }
 
 template <int columns>
@@ -30,10 +30,9 @@ struct Context : WorkerContext<Args, columns> {
   using WorkerContext<Args, columns>::args;
   using WorkerContext<Args, columns>::memory;
 
-  /// Columns whose work in attention workers share: those that can have a sequence; of packets all, which are at most
-  /// three more.
+  /// Qwen3Plan::columns_in_use(): of packets a constant.
   FARWARP_DEVICE int columns_in_use() const {
-    if constexpr (streams(columns)) return args.sequences;
+    if constexpr (streams(columns)) return args.columns_in_use;
     return columns;
   }
   FARWARP_DEVICE SequenceState sequence(int column) const {

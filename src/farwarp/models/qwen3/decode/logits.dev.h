@@ -8,7 +8,7 @@ namespace farwarp::FARWARP_TARGET::qwen3 {
 
 /// A logit and its token. Greater logits win, then lower tokens. A NaN wins against all, as kNotANumber.
 struct Candidate {
-  float logit = kNothing;
+  float logit = kMinusInfinity;
   std::int32_t token = kNoToken;
   static constexpr std::int32_t kNoToken = 0x7fffffff, kNotANumber = -1;
 
@@ -39,8 +39,8 @@ class LogitsEpilogue {
   FARWARP_DEVICE void begin_task() const {
     if constexpr (!samples) store(place(), Candidate().packed());
   }
-  /// [thread] `token`: its number in this launch.
-  FARWARP_DEVICE void take(const Task& task, int token, const Four& four, const float (&logits)[4]) {
+  /// [thread] `launch_token`: the token's number in this launch.
+  FARWARP_DEVICE void take(const Task& task, int launch_token, const Four& four, const float (&logits)[4]) {
     const Args& args = context_.args;
     const int column = recomputed(four.column),
               row = recomputed(four.row);  // the loops of other tasks need all registers
@@ -52,7 +52,8 @@ class LogitsEpilogue {
       if (candidate >= args.vocabulary) continue;
       if constexpr (!samples) best.take(Candidate::of(logits[i], candidate));
       if (args.logits != nullptr)
-        store(Global<float>(args.logits) + ((std::int64_t{token} * columns + column) * args.vocabulary + candidate),
+        store(Global<float>(args.logits) +
+                  ((std::int64_t{launch_token} * columns + column) * args.vocabulary + candidate),
               logits[i]);
     }
     if constexpr (samples) {

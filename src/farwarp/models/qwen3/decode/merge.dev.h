@@ -17,17 +17,17 @@ class HeadMerge {
   FARWARP_DEVICE void run(const Task& task) {
     const int used = context_.columns_in_use();
     for (int first = 0; first < task.count; first += kTeams) {
-      const int number = first + warp_index() / kTeam;
-      const int head = task.first + number * context_.args.launch.workers;
+      const int i = first + warp_index() / kTeam;
+      const int head = task.first + i * context_.args.launch.workers;
       if (first != 0) sync_warps();  // the round before has been read
-      if (number < task.count) merge_splits(task, head % used, head / used);
+      if (i < task.count) merge_splits(task, head % used, head / used);
       sync_warps();
-      if (number < task.count && warp_index() % kTeam == 0) merge_warps(task, head % used, head / used);
+      if (i < task.count && warp_index() % kTeam == 0) merge_warps(task, head % used, head / used);
     }
   }
 
  private:
-  static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kEach = kMaxSplits / kTeam;
+  static constexpr int kTeam = 4, kTeams = kWarps / kTeam, kSplitsOfWarp = kMaxSplits / kTeam;
 
   FARWARP_DEVICE Shared<float> outputs_of(int warp) const {
     return word_at<float>(context_.memory, Layout<columns>::kScores) + warp * kMaxHeadDim;
@@ -40,36 +40,36 @@ class HeadMerge {
   /// [warp] The lane has rows 4 * lane on.
   FARWARP_DEVICE void merge_splits(const Task& task, int column, int head) {
     const Args& args = context_.args;
-    const int first = warp_index() % kTeam * kEach, tiles = tiles_of(keys_of(context_.sequence(column)));
-    const int splits = tiles < args.splits ? tiles : args.splits;
-    constexpr int kStatistics = 2 * kEach;  // lane i has those of split i
+    const int first = warp_index() % kTeam * kSplitsOfWarp, blocks = key_blocks_of(keys_of(context_.sequence(column)));
+    const int splits = blocks < args.splits ? blocks : args.splits;
+    constexpr int kStatistics = 2 * kSplitsOfWarp;  // lane i has those of split i
     std::int64_t at[kStatistics + 1];
     std::uint64_t data[kStatistics + 1] = {};
     std::uint32_t wanted = 0;
-    const auto partial = [&](int split, int number) { return partial_at(args, column, head, first + split, number); };
+    const auto partial = [&](int split, int four) { return partial_at(args, column, head, first + split, four); };
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kSplitsOfWarp; ++i) {
       at[2 * i] = partial(i, 2 * lane_index());
       at[2 * i + 1] = partial(i, 2 * lane_index() + 1);
       if (first + i < splits && lane_has_rows()) wanted |= 3u << (2 * i);
     }
-    at[kStatistics] = partial(lane_index() % kEach, args.head_dim / 2);
-    if (lane_index() < kEach && first + lane_index() < splits) wanted |= 1u << kStatistics;
+    at[kStatistics] = partial(lane_index() % kSplitsOfWarp, args.head_dim / 2);
+    if (lane_index() < kSplitsOfWarp && first + lane_index() < splits) wanted |= 1u << kStatistics;
     if (wanted != 0)
       read_fours(context_.call, context_.worker.buffers, task.in, at, wanted, data,
                  Wait{.site = kSitePartial, .peer = args.launch.view.rank});
     warp_sync();  // lanes leave the wait one by one
-    float maxima[kEach], weights[kEach], highest = kNothing, total = 0, sums[4] = {};
+    float maxima[kSplitsOfWarp], weights[kSplitsOfWarp], highest = kMinusInfinity, total = 0, sums[4] = {};
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kSplitsOfWarp; ++i) {
       const Two of_split = unpack_two(shuffle(data[kStatistics], i));
       maxima[i] = of_split.first;
       weights[i] = of_split.second;
-      if (first + i >= splits) maxima[i] = kNothing;
+      if (first + i >= splits) maxima[i] = kMinusInfinity;
       highest = maximum(highest, maxima[i]);
     }
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kSplitsOfWarp; ++i) {
       if (first + i >= splits) continue;
       const float factor = exp2(multiply(add(maxima[i], -highest), args.scale_log2));
       total = fused_multiply_add(factor, weights[i], total);
@@ -93,14 +93,14 @@ class HeadMerge {
   /// [warp] The first of a team. A sequence that has ended has no keys: zeros.
   FARWARP_DEVICE void merge_warps(const Task& task, int column, int head) {
     if (!lane_has_rows()) return;
-    float highest = kNothing, total = 0, sums[4] = {};
+    float highest = kMinusInfinity, total = 0, sums[4] = {};
 #pragma unroll
     for (int i = 0; i < kTeam; ++i) highest = maximum(highest, load(statistics_of(warp_index() + i)));
 #pragma unroll
     for (int i = 0; i < kTeam; ++i) {
       const float of_warp = load(statistics_of(warp_index() + i));
       const float factor =
-          of_warp == kNothing ? 0.0f : exp2(multiply(add(of_warp, -highest), context_.args.scale_log2));
+          of_warp == kMinusInfinity ? 0.0f : exp2(multiply(add(of_warp, -highest), context_.args.scale_log2));
       total = fused_multiply_add(factor, load(statistics_of(warp_index() + i) + 1), total);
 #pragma unroll
       for (int row = 0; row < 4; ++row)

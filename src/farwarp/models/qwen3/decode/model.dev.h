@@ -17,46 +17,52 @@ class Tasks {
   FARWARP_DEVICE Tasks(const Context<columns>& context, WeightReader<columns>& reader)
       : context_(context), reader_(reader) {}
 
-  /// [the warps that compute] `number`: of the token in this launch.
-  FARWARP_DEVICE void run(const Task& task, int number) {
+  /// [the warps that compute] `launch_token`: the token's number in this launch.
+  FARWARP_DEVICE void run(const Task& task, int launch_token) {
     if constexpr (samples) {
       const Sampler<columns> sampler(context_);
       switch (static_cast<Kind>(task.kind)) {
         case Kind::kSelect: sampler.select(task); return;
         case Kind::kChoose: sampler.choose(task); return;
-        case Kind::kSample: take_chosen(task, number); return;
         default: break;
       }
     }
     switch (static_cast<Kind>(task.kind)) {
       case Kind::kAttend: Attention<columns>(context_, reader_, task).run(); break;
       case Kind::kMerge: HeadMerge<columns>(context_).run(task); break;
-      default: choose_best(task, number);
+      default: next_inputs(task, launch_token);
     }
   }
 
  private:
+  FARWARP_DEVICE void next_inputs(const Task& task, int launch_token) const {
+    if constexpr (samples) {
+      take_chosen(task, launch_token);
+    } else {
+      choose_best(task, launch_token);
+    }
+  }
   /// Every worker finds the best token of all workers of all ranks, and knows the next input of each sequence.
-  FARWARP_DEVICE void choose_best(const Task& task, int number) const {
+  FARWARP_DEVICE void choose_best(const Task& task, int launch_token) const {
     const Launch& launch = context_.args.launch;
     // A thread waits for four candidates at once: of one rank, or one of each of four ranks, so that the ledger can
     // name the rank.
-    constexpr int kMost = 4;
+    constexpr int kAtOnce = 4;
     const bool several = launch.view.size > 1;
     const int of_rank = launch.workers * columns, pitch = several ? of_rank : kWorkerThreads;
-    const int step = several ? kWorkerThreads : kMost * kWorkerThreads;
+    const int step = several ? kWorkerThreads : kAtOnce * kWorkerThreads;
     Call call = several ? waiting_on_peers(context_.call) : context_.call;
     Candidate best;
 #pragma unroll 1
-    for (int rank = 0; rank < launch.view.size; rank += kMost) {
+    for (int rank = 0; rank < launch.view.size; rank += kAtOnce) {
 #pragma unroll 1
       for (int begin = 0; begin < of_rank; begin += step) {
         const int first = begin + thread_index();
-        Global<Packet> from[kMost];
-        std::uint64_t data[kMost] = {};
+        Global<Packet> from[kAtOnce];
+        std::uint64_t data[kAtOnce] = {};
         std::uint32_t wanted = 0;
 #pragma unroll
-        for (int i = 0; i < kMost; ++i) {
+        for (int i = 0; i < kAtOnce; ++i) {
           from[i] = packets_at(launch.view, task.in) + (rank * of_rank + first + i * pitch);
           if (several ? first < of_rank && rank + i < launch.view.size : first + i * pitch < of_rank) wanted |= 1u << i;
         }
@@ -64,7 +70,7 @@ class Tasks {
                         Wait{.site = kSiteCandidate, .peer = several ? -1 - rank : launch.view.rank});
         warp_sync();  // lanes leave the wait one by one
 #pragma unroll
-        for (int i = 0; i < kMost; ++i) {
+        for (int i = 0; i < kAtOnce; ++i) {
           if (wanted >> i & 1) best.take(Candidate::unpack(data[i]));
         }
       }
@@ -77,7 +83,7 @@ class Tasks {
     if (lane_index() < kColumnsOfWarp) store(bests + (warp_index() * kColumnsOfWarp + lane_index()), best.packed());
     sync_warps();
     const int column = recomputed(thread_index());
-    if (column < columns) advance(column, number, best_of_warps(column).token);
+    if (column < columns) advance(column, launch_token, best_of_warps(column).token);
     if (!context_.call.live) stop_launch<Layout<columns>>(context_.memory);
     sync_warps();
   }
@@ -92,19 +98,19 @@ class Tasks {
   }
 
   /// Every worker waits for the tokens that have been drawn on its rank.
-  FARWARP_DEVICE void take_chosen(const Task& task, int number) const {
+  FARWARP_DEVICE void take_chosen(const Task& task, int launch_token) const {
     std::int32_t token = Candidate::kNotANumber;
     const int column = recomputed(thread_index());
     if (column < columns && context_.sequence(column).alive != 0)
       token = Sampler<columns>(context_).wait_chosen(task, column);
     sync_warps();  // also because lanes leave the wait one by one; all warps have read the sequences
-    if (column < columns) advance(column, number, token);
+    if (column < columns) advance(column, launch_token, token);
     if (!context_.call.live) stop_launch<Layout<columns>>(context_.memory);
     sync_warps();
   }
 
   /// [thread] One column has got its next token.
-  FARWARP_DEVICE void advance(int column, int number, std::int32_t chosen) const {
+  FARWARP_DEVICE void advance(int column, int launch_token, std::int32_t chosen) const {
     const Args& args = context_.args;
     SequenceState sequence = context_.sequence(column);
     if (sequence.alive == 0 || !context_.call.live) return;
@@ -119,7 +125,7 @@ class Tasks {
       return;
     }
     if (context_.worker.number() == 0)
-      store(Global<std::int32_t>(args.sampled) + (column * args.sampled_pitch + number), chosen);
+      store(Global<std::int32_t>(args.sampled) + (column * args.sampled_pitch + launch_token), chosen);
     ++sequence.position;
     const bool in_prompt = sequence.position < sequence.prompt;
     sequence.token =

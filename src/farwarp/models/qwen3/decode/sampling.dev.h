@@ -32,7 +32,7 @@ class Sampler {
       sync_warps();  // what lay there has been read
 #pragma unroll
       for (int slot = 0; slot < TopList::kSlots; ++slot)
-        store(lists() + (warp() * kMaxTopK + list.number(slot)), list.mine(slot).packed());
+        store(lists() + (warp() * kMaxTopK + list.place(slot)), list.mine(slot).packed());
       sync_warps();
       if (warp() == 0) draw(task, column, list);
     }
@@ -87,7 +87,7 @@ class Sampler {
   static FARWARP_DEVICE std::uint64_t one_of(const std::uint64_t (&data)[count], int i) {
     std::uint64_t found = 0;
 #pragma unroll
-    for (int number = 0; number < count; ++number) found = number == i ? data[number] : found;
+    for (int k = 0; k < count; ++k) found = k == i ? data[k] : found;
     return found;
   }
   /// [warps][kMaxTopK]: logit, token.
@@ -106,12 +106,12 @@ class Sampler {
     const int count = top_k(column);
 #pragma unroll
     for (int slot = 0; slot < TopList::kSlots; ++slot) {
-      const int number = list.number(slot);
-      if (number >= count) continue;
+      const int place = list.place(slot);
+      if (place >= count) continue;
       for (int peer = 0; peer < args.launch.view.size; ++peer)
         store_packet(peer_address<Packet>(args.launch.view, peer, task.out) +
                          candidate_at(columns, args.launch.workers, args.most_top_k, args.launch.view.rank, column,
-                                      number, block_index()),
+                                      place, block_index()),
                      list.mine(slot).packed(), context_.call.epoch);
     }
   }
@@ -134,9 +134,9 @@ class Sampler {
         std::uint32_t wanted = 0;
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
-          const int number = begin + i * kWorkerThreads + thread;
-          from[i] = candidates + number;
-          if (number < of_rank) wanted |= 1u << i;
+          const int candidate = begin + i * kWorkerThreads + thread;
+          from[i] = candidates + candidate;
+          if (candidate < of_rank) wanted |= 1u << i;
         }
         wait_packets<1>(call, from, wanted, data, Wait{.site = kSiteCandidate, .peer = rank});
         warp_sync();  // lanes leave the wait one by one
@@ -153,11 +153,11 @@ class Sampler {
   FARWARP_DEVICE void draw(const Task& task, int column, TopList& list) const {
     const Args& args = context_.args;
 #pragma unroll 1
-    for (int number = kMaxTopK + list.number(0); number < kWarps * kMaxTopK; number += Target::kWarpSize)
-      list.offer(Candidate::unpack(load(lists() + number)));
+    for (int listed = kMaxTopK + list.place(0); listed < kWarps * kMaxTopK; listed += Target::kWarpSize)
+      list.offer(Candidate::unpack(load(lists() + listed)));
     const Vec16 how = load(Global<const Vec16>(reinterpret_cast<const Vec16*>(args.state->draws)) + column);
     const std::int32_t token = list.draw(std::bit_cast<DrawState>(how), uniform(context_.sequence(column).position));
-    if (list.number(0) == 0 && context_.call.live)
+    if (list.place(0) == 0 && context_.call.live)
       store_packet(peer_address<Packet>(args.launch.view, args.launch.view.rank, task.out) + column,
                    static_cast<std::uint32_t>(token), context_.call.epoch);
   }

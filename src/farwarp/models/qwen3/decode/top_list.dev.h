@@ -20,9 +20,9 @@ class TopList {
       better &= ballot(before(mine, worst_));
     }
   }
-  /// [thread] Candidate number slot * warp size + lane is the lane's; what is not in the list is Candidate{}.
-  FARWARP_DEVICE Candidate mine(int slot) const { return number(slot) < count_ ? best_[slot] : Candidate{}; }
-  FARWARP_DEVICE int number(int slot) const { return slot * Target::kWarpSize + lane_; }
+  /// [thread] The candidate at place slot * warp size + lane is the lane's; what is not in the list is Candidate{}.
+  FARWARP_DEVICE Candidate mine(int slot) const { return place(slot) < count_ ? best_[slot] : Candidate{}; }
+  FARWARP_DEVICE int place(int slot) const { return slot * Target::kWarpSize + lane_; }
   static constexpr int kSlots = kMaxTopK / Target::kWarpSize;
 
   /// [warp] The token that is drawn for the output at `position`: the softmax of the scaled logits, of that the
@@ -31,12 +31,12 @@ class TopList {
   FARWARP_DEVICE std::int32_t draw(const DrawState& how, std::int32_t position) const {
     const Candidate best = at(0);
     if (how.scale_log2 == 0 || best.token == Candidate::kNotANumber) return best.token;
-    constexpr float kNever = std::numeric_limits<float>::infinity();
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
     float until[kSlots], upto[kSlots], total = 0;  // the sums without and with the lane's candidates
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
       const float weight = weight_of(mine(slot), best, how.scale_log2);
-      until[slot] = upto[slot] = kNever;
+      until[slot] = upto[slot] = kInfinity;
       if (slot * Target::kWarpSize >= count_) continue;
 #pragma unroll 8
       for (int lane = 0; lane < Target::kWarpSize; ++lane) {
@@ -70,26 +70,26 @@ class TopList {
         if (lane_ == 0) above = last;
       }
       if (!before(candidate, best_[slot])) continue;
-      best_[slot] = number(slot) > 0 && before(candidate, above) ? above : candidate;
+      best_[slot] = place(slot) > 0 && before(candidate, above) ? above : candidate;
     }
     worst_ = at(count_ - 1);
   }
-  /// [warp] Candidate `number`, on all lanes.
-  FARWARP_DEVICE Candidate at(int number) const {
+  /// [warp] The candidate at `place`, on all lanes.
+  FARWARP_DEVICE Candidate at(int place) const {
     Candidate found;
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
-      const Candidate there = Candidate::unpack(shuffle(best_[slot].packed(), number % Target::kWarpSize));
-      if (number / Target::kWarpSize == slot) found = there;
+      const Candidate there = Candidate::unpack(shuffle(best_[slot].packed(), place % Target::kWarpSize));
+      if (place / Target::kWarpSize == slot) found = there;
     }
     return found;
   }
-  static FARWARP_DEVICE float value_at(const float (&values)[kSlots], int number) {
+  static FARWARP_DEVICE float value_at(const float (&values)[kSlots], int place) {
     float found = 0;
 #pragma unroll
     for (int slot = 0; slot < kSlots; ++slot) {
-      const float there = shuffle(values[slot], number % Target::kWarpSize);
-      if (number / Target::kWarpSize == slot) found = there;
+      const float there = shuffle(values[slot], place % Target::kWarpSize);
+      if (place / Target::kWarpSize == slot) found = there;
     }
     return found;
   }

@@ -21,7 +21,7 @@ struct PrefillArgs {
   fleet::MatrixShape matrix;     ///< to be unpacked
   std::int64_t weights;          ///< this matrix, in bytes from the model's weights
   std::int64_t norm;             ///< bf16 [hidden], in bytes from the model's weights
-  std::uint16_t* unpacked;       ///< [16 * matrix.tiles][256 * matrix.stages]
+  std::uint16_t* unpacked;       ///< [16 * matrix.tiles][256 * matrix.slices]
   std::uint16_t* x;              ///< [rows][hidden]: x or middle, the later one
   std::uint16_t* normed;         ///< [rows][hidden]
   std::uint16_t* qkv;            ///< [rows][query_heads + 2 * kv_heads][head_dim]

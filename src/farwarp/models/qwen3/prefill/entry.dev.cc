@@ -4,7 +4,7 @@
 // writes.
 #include "farwarp/fleet/epilogue.dev.h"
 #include "farwarp/models/qwen3/decode/heads.dev.h"
-#include "farwarp/models/qwen3/decode/key_tiles.dev.h"
+#include "farwarp/models/qwen3/decode/key_blocks.dev.h"
 #include "farwarp/models/qwen3/prefill/args.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
@@ -21,28 +21,28 @@ FARWARP_DEVICE Global<const std::uint64_t> fours(const std::uint16_t* matrix) {
 FARWARP_DEVICE int first_warp() { return block_index() * (num_threads() / Target::kWarpSize) + warp_index(); }
 FARWARP_DEVICE int warps() { return num_blocks() * (num_threads() / Target::kWarpSize); }
 
-/// A matrix of weights, from the layout of the tasks. A block brings a stage at a time.
+/// A matrix of weights, from the layout of the tasks. A block brings a slice at a time.
 FARWARP_KERNEL(qwen3_prefill_unpack, PrefillArgs, kPrefillThreads) {
-  constexpr int kRowFours = kStageDepth / 4, kEach = kTileRows * kRowFours / kPrefillThreads;
+  constexpr int kRowFours = kSliceDepth / 4, kFoursOfThread = kTileRows * kRowFours / kPrefillThreads;
   const MatrixShape shape = args.matrix;
-  const int stages = shape.tiles * shape.stages;
-  for (int number = block_index(); number < stages; number += num_blocks()) {
-    const int tile = number / shape.stages, stage = number % shape.stages;
+  const int slices = shape.tiles * shape.slices;
+  for (int work = block_index(); work < slices; work += num_blocks()) {
+    const int tile = work / shape.slices, slice = work % shape.slices;
     const Global<const std::byte> from =
         Global<const std::byte>(args.model.launch.weights) +
         (args.weights +
-         element_offset(shape, Target::kMatrixUnit, args.model.launch.workers, tile * kTileRows, stage * kStageDepth));
-    std::uint64_t held[kEach];
+         element_offset(shape, Target::kMatrixUnit, args.model.launch.workers, tile * kTileRows, slice * kSliceDepth));
+    std::uint64_t held[kFoursOfThread];
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kFoursOfThread; ++i) {
       const int four = i * kPrefillThreads + thread_index();
       held[i] = load_four_of(from + four % kRowFours / 4 * kFragmentBytes, fragment_order(Target::kMatrixUnit, shape),
                              four / kRowFours, four % kRowFours % 4 * 4);
     }
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
+    for (int i = 0; i < kFoursOfThread; ++i) {
       const int four = i * kPrefillThreads + thread_index(), row = tile * kTileRows + four / kRowFours;
-      store(fours(args.unpacked) + ((std::int64_t{row} * shape.stages + stage) * kRowFours + four % kRowFours),
+      store(fours(args.unpacked) + ((std::int64_t{row} * shape.slices + slice) * kRowFours + four % kRowFours),
             held[i]);
     }
   }
@@ -110,15 +110,15 @@ FARWARP_KERNEL(qwen3_prefill_hidden, PrefillArgs, kPrefillThreads) {
 FARWARP_DEVICE void put_in_cache(const PrefillArgs& args, int position, int kv_head, bool value, int dim,
                                  std::uint64_t four) {
   const Args& model = args.model;
-  const int row = position % kPageKeys, tile = dim / 16 * kFragmentBytes;
+  const int row = position % kPageKeys, fragment_at = dim / 16 * kFragmentBytes;
   const int page =
       load(Global<const std::int32_t>(model.page_table) + (args.column * model.max_pages + position / kPageKeys));
   const Global<std::byte> memory = page_at(model, args.layer, page, kv_head);
   if (!value) {
-    store_four_of(memory + tile, kPageOrder, row, dim % 16, four);
+    store_four_of(memory + fragment_at, kPageOrder, row, dim % 16, four);
     return;
   }
-  const Global<std::byte> values = memory + (page_bytes(model.head_dim) / 2 + tile);
+  const Global<std::byte> values = memory + (page_bytes(model.head_dim) / 2 + fragment_at);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const Global<std::byte> at = values + fragment_offset(kPageOrder, dim % 16 + i, row);
@@ -156,8 +156,8 @@ FARWARP_KERNEL(qwen3_prefill_gather, PrefillArgs, kPrefillThreads) {
   const int pages = (args.first + args.rows + kPageKeys - 1) / kPageKeys;
   for (int work = first_warp(); work < pages * model.kv_heads; work += warps()) {
     const int page = work / model.kv_heads, kv_head = work % model.kv_heads;
-    const int number = load(Global<const std::int32_t>(model.page_table) + (args.column * model.max_pages + page));
-    const Global<std::byte> keys = page_at(model, args.layer, number, kv_head);
+    const int page_number = load(Global<const std::int32_t>(model.page_table) + (args.column * model.max_pages + page));
+    const Global<std::byte> keys = page_at(model, args.layer, page_number, kv_head);
     const Global<std::byte> values = keys + page_bytes(model.head_dim) / 2;
     const auto row_at = [&](std::uint16_t* rows, int key) {
       return fours(rows) + ((std::int64_t{page} * kPageKeys + key) * model.kv_heads + kv_head) * head_fours;

@@ -138,7 +138,7 @@ Status Prefill::launch(KernelNumber kernel, const PrefillArgs& args, std::int64_
 
 Status Prefill::multiply(Product& product, const PrefillArgs& args, const std::uint16_t* x, std::uint16_t* y,
                          Stream stream) {
-  const Status status = launch(kUnpack, args, std::int64_t{args.matrix.tiles} * args.matrix.stages, 1, stream);
+  const Status status = launch(kUnpack, args, std::int64_t{args.matrix.tiles} * args.matrix.slices, 1, stream);
   return status.ok() ? product(x, args.unpacked, y, stream) : status;
 }
 

@@ -247,10 +247,10 @@ Status check_qwen3_tie(const Safetensors& files, const Qwen3Config& config) {
 
 namespace qwen3 {
 
-std::string tensor_name(int number, int layers) {
+std::string tensor_name(int tensor, int layers) {
   constexpr int kTensors = static_cast<int>(Tensor::kTensors);
-  if (number >= layers * kTensors) {
-    switch (static_cast<GlobalTensor>(number - layers * kTensors)) {
+  if (tensor >= layers * kTensors) {
+    switch (static_cast<GlobalTensor>(tensor - layers * kTensors)) {
       case GlobalTensor::kEmbedding: return "model.embed_tokens.weight";
       case GlobalTensor::kFinalNorm: return "model.norm.weight";
       case GlobalTensor::kHead: return "lm_head.weight";
@@ -260,7 +260,7 @@ std::string tensor_name(int number, int layers) {
                                                    "self_attn.o_proj", "mlp.gate_proj",    "mlp.up_proj",
                                                    "mlp.down_proj",    "input_layernorm",  "post_attention_layernorm",
                                                    "self_attn.q_norm", "self_attn.k_norm"};
-  return fmt::format("model.layers.{}.{}.weight", number / kTensors, kNames[number % kTensors]);
+  return fmt::format("model.layers.{}.{}.weight", tensor / kTensors, kNames[tensor % kTensors]);
 }
 
 }  // namespace qwen3

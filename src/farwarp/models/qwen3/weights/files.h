@@ -32,8 +32,8 @@ Result<Qwen3Generation> read_qwen3_generation(const std::string& folder, const Q
 Status check_qwen3_tie(const Safetensors& files, const Qwen3Config& config);
 
 namespace qwen3 {
-/// `number`: tensor_number().
-std::string tensor_name(int number, int layers);
+/// `tensor`: tensor_number().
+std::string tensor_name(int tensor, int layers);
 }  // namespace qwen3
 
 }  // namespace farwarp

@@ -48,7 +48,7 @@ Status Packing::pack_file(PackArgs pack, const Part& part) {
   const bool vector = part.tensor_rows == 1 && pack.shape.tiles == 0;
   const auto shape = vector ? std::vector<std::int64_t>{part.tensor_columns}
                             : std::vector<std::int64_t>{part.tensor_rows, part.tensor_columns};
-  const auto tensor = files_->find(tensor_name(pack.random.number, plan_.config.layers), "BF16", shape);
+  const auto tensor = files_->find(tensor_name(pack.random.tensor, plan_.config.layers), "BF16", shape);
   if (!tensor.ok()) return tensor.status();
   if (!staging_.get()) {
     auto created = DeviceMemory::create(device_, kStagingBytes);
@@ -74,11 +74,11 @@ Status Packing::run(const DeviceMemory& weights, const DeviceMemory& embedding, 
   const Qwen3Config& config = plan_.config;
   Status status = device_.fill(weights.get(), 0, weights.bytes(), stream_);  // rows and columns that no tensor has
   if (status.ok()) status = device_.fill(cache.get(), 0, cache.bytes(), stream_);
-  const auto put = [&](std::int32_t number, const Part& part, float scale, float offset, std::byte* to,
+  const auto put = [&](std::int32_t tensor, const Part& part, float scale, float offset, std::byte* to,
                        fleet::MatrixShape shape, int first_row, int paired) {
     if (!status.ok()) return;
     const PackArgs pack{nullptr,
-                        {seed_, number, scale, offset},
+                        {seed_, tensor, scale, offset},
                         part.rows,
                         part.columns,
                         std::int64_t{part.first_row} * part.tensor_columns + part.first_column,
@@ -129,13 +129,14 @@ Status Packing::run(const DeviceMemory& weights, const DeviceMemory& embedding, 
     }
   }
   for (int layer = 0; layer < config.layers; ++layer) {
-    std::byte* to = memory + plan_.norms + layer * plan_.norm_pitch;
-    for (const auto& [tensor, rows] :
-         {std::pair{Tensor::kInputNorm, config.hidden}, std::pair{Tensor::kPostNorm, config.hidden},
-          std::pair{Tensor::kQNorm, dim}, std::pair{Tensor::kKNorm, dim}}) {
-      put(tensor_number(tensor, layer), whole(1, rows), 0.25f, 1, to, {}, 0, 0);
-      to += rows * 2;
-    }
+    const Qwen3Plan::Norms norms = plan_.norms_of(layer);
+    const auto norm = [&](Tensor tensor, int rows, std::int64_t at) {
+      put(tensor_number(tensor, layer), whole(1, rows), 0.25f, 1, memory + at, {}, 0, 0);
+    };
+    norm(Tensor::kInputNorm, config.hidden, norms.input);
+    norm(Tensor::kPostNorm, config.hidden, norms.post_attention);
+    norm(Tensor::kQNorm, dim, norms.q);
+    norm(Tensor::kKNorm, dim, norms.k);
   }
   put(tensor_number(GlobalTensor::kFinalNorm, config.layers), whole(1, config.hidden), 0.25f, 1,
       memory + plan_.final_norm, {}, 0, 0);

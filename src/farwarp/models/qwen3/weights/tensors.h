@@ -34,11 +34,11 @@ constexpr std::int32_t tensor_number(GlobalTensor tensor, int layers) {
 /// A random number of a tensor: offset + scale * a uniform number of [-1, 1), rounded to bf16.
 struct RandomTensor {
   std::uint64_t seed;
-  std::int32_t number;
+  std::int32_t tensor;  ///< tensor_number()
   float scale, offset;
 
   constexpr float at(std::int64_t element) const {
-    std::uint64_t bits = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(number) * 0xd1b54a32d192ed03u +
+    std::uint64_t bits = seed * 0x9e3779b97f4a7c15u + static_cast<std::uint64_t>(tensor) * 0xd1b54a32d192ed03u +
                          static_cast<std::uint64_t>(element);
     // SplitMix64's finaliser.
     bits += 0x9e3779b97f4a7c15u;

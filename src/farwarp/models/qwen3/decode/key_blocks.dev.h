@@ -1,20 +1,20 @@
 // Which keys a worker attends to, and in which order: its loader and its other warps agree by this.
 //
-// A tile is 128 keys, eight pages, of one KV head of one sequence. Of n splits, each has every nth tile of them. It
-// belongs to one worker, however long the sequence is: so a key is appended and read by the same worker, and sums have
-// the same order in every batch.
+// A key block is 128 keys, eight pages, of one KV head of one sequence. Of n splits, each has every nth of these. A
+// split belongs to one worker, however long the sequence is: so a key is appended and read by the same worker, and sums
+// have the same order in every batch.
 #pragma once
 
 #include "farwarp/models/qwen3/decode/context.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
-/// A worker's place among its tiles. Only tiles that have keys are visited. Unit u of the step is of pair u % pairs of
-/// a sequence and a KV head: its splits u / pairs, and then every args.sharing-th.
+/// A worker's place among its key blocks. Only those that have keys are visited. Unit u of the step is of pair u %
+/// pairs of a sequence and a KV head: its splits u / pairs, and then every args.sharing-th.
 template <int columns>
-class TileCursor {
+class KeyBlockCursor {
  public:
-  FARWARP_DEVICE TileCursor(const Context<columns>& context, const Task& task)
+  FARWARP_DEVICE KeyBlockCursor(const Context<columns>& context, const Task& task)
       : context_(&context), unit_(task.first), end_(task.first + task.count * context.args.launch.workers) {
     locate();
     find();
@@ -24,21 +24,21 @@ class TileCursor {
   FARWARP_DEVICE int column() const { return column_; }
   FARWARP_DEVICE int kv_head() const { return kv_head_; }
   FARWARP_DEVICE int split() const { return split_; }
-  FARWARP_DEVICE int first_key() const { return tile_ * kTileKeys; }
-  /// Whether the split has no more tiles.
-  FARWARP_DEVICE bool ends_split() const { return (tile_ + splits()) * kTileKeys >= length(); }
+  FARWARP_DEVICE int first_key() const { return block_ * kBlockKeys; }
+  /// Whether the split has no more blocks.
+  FARWARP_DEVICE bool ends_split() const { return (block_ + splits()) * kBlockKeys >= length(); }
   /// Whether both are of one unit: the same queries and new key.
-  FARWARP_DEVICE bool same_unit(const TileCursor& other) const { return unit_ == other.unit_; }
+  FARWARP_DEVICE bool same_unit(const KeyBlockCursor& other) const { return unit_ == other.unit_; }
   /// Keys of the sequence, with the token's own.
   FARWARP_DEVICE int length() const { return keys_of(context_->sequence(column())); }
   /// Whether the unit has the split that the token's own key belongs to.
   FARWARP_DEVICE bool shares_new_key() const {
-    const int split = (length() - 1) / kTileKeys % splits();
+    const int split = (length() - 1) / kBlockKeys % splits();
     return split >= first_split_ && (split - first_split_) % sharing() == 0;
   }
 
   FARWARP_DEVICE void advance() {
-    tile_ += splits();
+    block_ += splits();
     find();
   }
 
@@ -49,7 +49,7 @@ class TileCursor {
   FARWARP_DEVICE void find() {
     while (exists() && first_key() >= length()) {
       split_ += sharing();
-      tile_ = split_;
+      block_ = split_;
       if (split_ < splits()) continue;
       unit_ += context_->args.launch.workers;
       locate();
@@ -58,25 +58,25 @@ class TileCursor {
   /// Divided once for each unit: the number of sequences is no constant.
   FARWARP_DEVICE void locate() {
     const int used = context_->columns_in_use(), pairs = used * context_->args.kv_heads, pair = unit_ % pairs;
-    first_split_ = tile_ = split_ = unit_ / pairs;
+    first_split_ = block_ = split_ = unit_ / pairs;
     column_ = pair % used;
     kv_head_ = pair / used;
   }
 
   const Context<columns>* context_;
   int unit_, end_;
-  int first_split_, split_, tile_;  ///< first_split_: of the unit
+  int first_split_, split_, block_;  ///< first_split_: of the unit
   int column_, kv_head_;
 };
 
-/// The numbers of a tile's pages.
-struct TilePages {
+/// The numbers of a key block's pages.
+struct KeyBlockPages {
   Vec16 numbers[2];
 
   template <int columns>
-  static FARWARP_DEVICE TilePages load_for(const Args& args, const TileCursor<columns>& tile) {
+  static FARWARP_DEVICE KeyBlockPages load_for(const Args& args, const KeyBlockCursor<columns>& block) {
     const Global<const Vec16> table(reinterpret_cast<const Vec16*>(args.page_table));
-    const int first = (tile.column() * args.max_pages + tile.first_key() / kPageKeys) / 4;
+    const int first = (block.column() * args.max_pages + block.first_key() / kPageKeys) / 4;
     return {{load(table + first), load(table + (first + 1))}};
   }
   FARWARP_DEVICE int operator[](int i) const {
@@ -88,8 +88,8 @@ struct TilePages {
 
 /// A page of one KV head: its keys as fragments [head_dim / 16], then its values.
 FARWARP_DEVICE Global<std::byte> page_at(const Args& args, int layer, int page, int kv_head) {
-  const std::int64_t number = (std::int64_t{layer} * args.pages + page) * args.kv_heads + kv_head;
-  return Global<std::byte>(args.cache) + number * page_bytes(args.head_dim);
+  const std::int64_t place = (std::int64_t{layer} * args.pages + page) * args.kv_heads + kv_head;
+  return Global<std::byte>(args.cache) + place * page_bytes(args.head_dim);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::qwen3
