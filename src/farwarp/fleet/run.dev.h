@@ -296,11 +296,12 @@ FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const T
 /// What the thread waits for at an mbarrier. Told by its role: a site for each wait would take a register, and spill.
 template <int columns>
 FARWARP_DEVICE std::uint32_t mbarrier_site() {
-  if (thread_index() < kWorkerThreads) return kSiteOperands;
+  const int thread = recomputed(thread_index());  // the loops before need all registers
+  if (thread < kWorkerThreads) return kSiteOperands;
   if constexpr (streams(columns)) {
-    return thread_index() < kWorkerThreads + Target::kWarpSize ? kSiteSlot : kSiteVectorSlot;
+    return thread < kWorkerThreads + Target::kWarpSize ? kSiteSlot : kSiteVectorSlot;
   } else {
-    return thread_index() < kWorkerThreads + TileFinisher<columns>::kThreads ? kSiteSums : kSiteSlot;
+    return thread < kWorkerThreads + TileFinisher<columns>::kThreads ? kSiteSums : kSiteSlot;
   }
 }
 

@@ -236,7 +236,7 @@ void Qwen3Streams::expect_contexts(const Qwen3Config& config, const Qwen3Limits&
 }
 
 /// A worker has the keys of several sequences.
-TEST_P(Qwen3Streams, ContextsOfSeveralTilesAreWhole) {
+TEST_P(Qwen3Streams, ContextsOfSeveralKeyBlocksAreWhole) {
   expect_contexts(*qwen3_config("nano"), {.sequences = kSequences, .positions = 400, .max_sms = 2}, {0, 1, 3}, 1);
 }
 

@@ -51,7 +51,7 @@ TEST_P(Qwen3Cases, ContextsCrossSplits) {
   expect_pass("model=nano,batch=1,prompt=127,tokens=4,launches=1,max_sms=2,prefill=64");
 }
 
-TEST_P(Qwen3Cases, SplitsHaveSeveralTiles) {
+TEST_P(Qwen3Cases, SplitsHaveSeveralKeyBlocks) {
   expect_pass("model=nano,batch=1,prompt=127,tokens=4,launches=1,max_sms=2,splits=1,prefill=64");
 }
 
