@@ -90,10 +90,17 @@ struct Floor {
   std::string bound_by;  ///< the resource, with its figures
 };
 
+/// The floor on a machine that we do not have, by its data sheet.
+struct ModelFloor {
+  std::string machine;
+  Floor floor;
+};
+
 struct BenchOutcome {
   CheckOutcome check;                     ///< of the outputs of the timed calls
   std::vector<Measurement> measurements;  ///< the first is the operator's own result
   Floor floor;
+  std::vector<ModelFloor> models;
   std::string plan;
   std::string no_baseline;  ///< why there is no baseline
 };

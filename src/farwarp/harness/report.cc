@@ -67,6 +67,10 @@ void add_bench(const BenchOutcome& bench, json& entry) {
 }
 
 // JSON has no infinity: an error that is not finite is written as the largest double.
+  json models = json::object();
+  for (const ModelFloor& model : bench.models)
+    models[model.machine] = {{"floor_us", model.floor.us}, {"floor_bound_by", model.floor.bound_by}};
+  entry["model_floors"] = models;
 double finite(double value) { return std::isfinite(value) ? value : std::numeric_limits<double>::max(); }
 
 json case_json(const CaseResult& result) {
@@ -156,6 +160,12 @@ std::string bench_rows(const CaseResult& result, bool colour) {
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped) {
   const auto passed =
       std::count_if(results.begin(), results.end(), [](const CaseResult& result) { return result.outcome.pass; });
+  std::string models;
+  for (const ModelFloor& model : bench.models)
+    append_to_list(models, ", ", fmt::format("{} {:.1f}", model.machine, model.floor.us));
+  if (!models.empty()) rows += indented("floors by data sheets (a model, without latencies), us: " + models) + "\n";
+  if (result.request.speed_of_light_us)
+    rows += indented(fmt::format("speed of light by the suite {:.2f} us", *result.request.speed_of_light_us)) + "\n";
   std::string text = fmt::format("{} passed, {} failed", passed, static_cast<std::ptrdiff_t>(results.size()) - passed);
   if (skipped.empty()) return text + "\n";
   int total = 0;

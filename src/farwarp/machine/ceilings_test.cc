@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "farwarp/base/temporary_folder_test.h"
+#include "farwarp/machine/data_sheets.h"
 
 namespace farwarp {
 namespace {
@@ -83,6 +84,19 @@ TEST_F(CeilingsTest, PresetWhereNothingIsKept) {
   ASSERT_TRUE(save_ceilings(kept).ok());
   EXPECT_EQ(ceilings_of("NVIDIA H200", 8).hbm_copy_gb_s, kept.hbm_copy_gb_s);
   EXPECT_EQ(ceilings_of("NVIDIA H200", 4).hbm_copy_gb_s, 3920);
+}
+
+TEST(DataSheets, AreModelsWhoseLinksAreSwitchedOrOfPairs) {
+  for (const DataSheet& sheet : data_sheets()) {
+    const Ceilings two = ceilings_of(sheet, 2), eight = ceilings_of(sheet, 8);
+    EXPECT_FALSE(two.measured());
+    EXPECT_EQ(two.source.rfind("model: ", 0), 0u);
+    EXPECT_EQ(two.link_all_store_gb_s, sheet.link_gb_s);
+    EXPECT_EQ(eight.link_all_store_gb_s, (sheet.switched ? 1 : 7) * sheet.link_gb_s);
+    EXPECT_EQ(eight.link_pair_store_gb_s, sheet.link_gb_s);
+    EXPECT_GT(eight.hbm_read_gb_s, 0);
+    EXPECT_GT(eight.mma_bf16_tflops_short, 0);
+  }
 }
 
 TEST_F(CeilingsTest, DamagedFilesAreIgnoredWithOneLine) {

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "farwarp/machine/ceilings.h"
+#include "farwarp/harness/floors.h"
 #include "farwarp/ops/all_reduce/case/run.h"
 #include "farwarp/world/view.h"
 
@@ -69,7 +69,8 @@ Status RankRun::measure(const harness::BenchOptions& bench_options) {
     (*measured)[2].back_to_back_us = *nccl_us;
   }
   outcome_.measurements = std::move(*measured);
-  outcome_.floor = floor();
+  harness::set_floors(outcome_, world_->device().model(), ranks_,
+                      [this](const Ceilings& ceilings) { return floor(ceilings); });
   if (config_.in_place) {  // the timed calls have reduced the tensor many times
     status = fill(1);
     if (status.ok()) status = enqueue();
@@ -129,8 +130,7 @@ Status RankRun::verify_nccl() {
 }
 
 /// What the form of this call sends over the links, and its flights.
-harness::Floor RankRun::floor() {
-  const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
+harness::Floor RankRun::floor(const Ceilings& ceilings) {
   if (ceilings.link_all_store_gb_s == 0 || ranks_ == 1) return {};
   const bool two_shot = launch_of(op_->plan(), elements_).two_shot;
   const double kilobytes =

@@ -9,6 +9,7 @@
 #include "farwarp/harness/contest.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
+#include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/all_reduce/all_reduce.h"
 #include "farwarp/ops/all_reduce/case/oracle.h"
 #include "farwarp/world/host/nccl_group.h"
@@ -52,7 +53,7 @@ class RankRun : public harness::RankRun {
   Status open_nccl();
   Status enqueue_nccl();
   Status verify_nccl();
-  harness::Floor floor();
+  harness::Floor floor(const Ceilings& ceilings);
 
   CheckConfig config_;
   Inputs inputs_;

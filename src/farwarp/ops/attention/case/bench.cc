@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "farwarp/machine/ceilings.h"
+#include "farwarp/harness/floors.h"
 #include "farwarp/ops/attention/case/run.h"
 
 namespace farwarp::attention {
@@ -63,7 +63,8 @@ Status RankRun::measure(const BenchOptions& bench_options) {
     if (!train_us.ok()) return train_us.status();
     outcome_.measurements[i].back_to_back_us = *train_us;
   }
-  outcome_.floor = floor();
+  harness::set_floors(outcome_, world_->device().model(), ranks_,
+                      [this](const Ceilings& ceilings) { return floor(ceilings); });
   Status status;
   for (int set = 0; set < static_cast<int>(sets_.size()) && status.ok(); ++set) {
     use(set);
@@ -80,8 +81,7 @@ double RankRun::gigaflops() const {
 
 /// The larger of two times: the matrix unit works at its rate while clocks are high; memory reads q, k and v once and
 /// writes out once.
-harness::Floor RankRun::floor() {
-  const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
+harness::Floor RankRun::floor(const Ceilings& ceilings) {
   const AttentionDesc& desc = config_.desc;
   const Sequences& sequences = set_->inputs->sequences();
   double queries = 0, keys = 0;

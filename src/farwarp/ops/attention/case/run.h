@@ -10,6 +10,7 @@
 #include "farwarp/harness/contest.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
+#include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/attention/attention.h"
 #include "farwarp/ops/attention/case/inputs.h"
 #include "farwarp/ops/attention/case/oracle.h"
@@ -61,7 +62,7 @@ class RankRun : public harness::RankRun {
   // The bench.
   Status measure(const harness::BenchOptions& bench_options);
   double gigaflops() const;
-  harness::Floor floor();
+  harness::Floor floor(const Ceilings& ceilings);
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
 
   CheckConfig config_;

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "farwarp/machine/ceilings.h"
+#include "farwarp/harness/floors.h"
 #include "farwarp/ops/flash_decode/case/run.h"
 
 namespace farwarp::decode {
@@ -50,7 +50,8 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, bool unfused
   measured->front().graph_us = *graph_us;
   measured->front().back_to_back_us = *train_us;
   outcome_.measurements = std::move(*measured);
-  outcome_.floor = floor();
+  harness::set_floors(outcome_, world_->device().model(), ranks_,
+                      [this](const Ceilings& ceilings) { return floor(ceilings); });
   Status status = verify();
   if (status.ok() && unfused) status = verify_unfused();
   return status.ok() ? timer->close() : status;
@@ -123,8 +124,7 @@ Status RankRun::verify_unfused() {
 
 /// Memory reads each key and value that some token sees once. If ranks share keys, partial outputs then cross the links
 /// once.
-harness::Floor RankRun::floor() {
-  const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
+harness::Floor RankRun::floor(const Ceilings& ceilings) {
   const FlashDecodeDesc& desc = problem_.desc;
   if (ceilings.hbm_read_gb_s == 0) return {};
   double most_megabytes = 0;

@@ -9,6 +9,7 @@
 #include "farwarp/harness/contest.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
+#include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/flash_decode/case/inputs.h"
 #include "farwarp/ops/flash_decode/case/oracle.h"
 #include "farwarp/ops/flash_decode/case/unfused.h"
@@ -63,7 +64,7 @@ class RankRun : public harness::RankRun {
   Status measure(const harness::BenchOptions& bench_options, bool unfused);
   Status open_unfused(harness::Contest& contest, std::vector<harness::Contender>& contenders);
   Status verify_unfused();
-  harness::Floor floor();
+  harness::Floor floor(const Ceilings& ceilings);
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
 
   CheckConfig config_;

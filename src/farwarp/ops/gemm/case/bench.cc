@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "farwarp/machine/ceilings.h"
+#include "farwarp/harness/floors.h"
 #include "farwarp/ops/gemm/case/run.h"
 
 namespace farwarp::gemm {
@@ -64,7 +64,8 @@ Status RankRun::measure(const BenchOptions& bench_options) {
     if (!train_us.ok()) return train_us.status();
     outcome_.measurements[i].back_to_back_us = *train_us;
   }
-  outcome_.floor = floor();
+  harness::set_floors(outcome_, world_->device().model(), ranks_,
+                      [this](const Ceilings& ceilings) { return floor(ceilings); });
   for (int set = 0; set < static_cast<int>(sets_.size()) && status.ok(); ++set) {
     use(set);
     status = verify(set_->y);
@@ -110,8 +111,7 @@ Status RankRun::add_contenders(harness::Contest& contest, const std::string& nam
 
 /// The larger of two times: memory reads each operand once and writes the result once; the matrix unit works at its
 /// rate while clocks are high.
-harness::Floor RankRun::floor() {
-  const Ceilings ceilings = ceilings_of(world_->device().model(), ranks_);
+harness::Floor RankRun::floor(const Ceilings& ceilings) {
   const GemmDesc& desc = config_.desc;
   const double gigaflops = 2e-9 * desc.m * desc.n * desc.k;
   const double megabytes =

@@ -12,6 +12,7 @@
 #include "farwarp/harness/cublas_product.h"
 #include "farwarp/harness/device_buffer.h"
 #include "farwarp/harness/rank_run.h"
+#include "farwarp/machine/ceilings.h"
 #include "farwarp/ops/gemm/case/inputs.h"
 #include "farwarp/ops/gemm/case/oracle.h"
 #include "farwarp/ops/gemm/case/residue.h"
@@ -58,7 +59,7 @@ class RankRun : public harness::RankRun {
                         std::vector<harness::Contender>& contenders);
   Status open_baseline(harness::Contest& contest, std::vector<harness::Contender>& contenders);
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
-  harness::Floor floor();
+  harness::Floor floor(const Ceilings& ceilings);
 
   CheckConfig config_;
   std::optional<Gemm> op_;

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "farwarp/machine/ceilings.h"
+#include "farwarp/harness/floors.h"
 #include "farwarp/ops/moe_a2a/case/bench_args.h"
 #include "farwarp/ops/moe_a2a/case/floor.h"
 
@@ -85,7 +85,9 @@ Status BenchRun::prepare() {
     status = prepare_call(i);
   }
   if (status.ok()) {
-    outcome_.floor = floor_of(config_.desc, sets_[0].routings, ceilings_of(world_->device().model(), ranks_));
+    harness::set_floors(outcome_, world_->device().model(), ranks_, [this](const Ceilings& ceilings) {
+      return floor_of(config_.desc, sets_[0].routings, ceilings);
+    });
   }
   return status;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "farwarp/harness/cublas_product.h"
-#include "farwarp/machine/ceilings.h"
+#include "farwarp/harness/floors.h"
 #include "farwarp/ops/parallel_gemm/case/floor.h"
 
 namespace farwarp::parallel_gemm {
@@ -18,7 +18,7 @@ using harness::Contender;
 using harness::DeviceBuffer;
 
 constexpr std::int64_t kPreparedElements = 48 << 20;  // for each rank; the host generates them
-constexpr std::int64_t kMaxSets = 4;                 // the host computes the expected result of each
+constexpr std::int64_t kMaxSets = 4;                  // the host computes the expected result of each
 
 int sets_for(const Problem& problem) {
   const LocalShape local = problem.local();
@@ -90,8 +90,9 @@ Status BenchRun::measure() {
   const auto train_us = contest.in_train(ours);
   if (!train_us.ok()) return train_us.status();
   outcome_.measurements[0].back_to_back_us = *train_us;
-  outcome_.floor =
-      floor_of(problem_.kind, problem_.desc, problem_.ranks, ceilings_of(world_->device().model(), problem_.ranks));
+  harness::set_floors(outcome_, world_->device().model(), problem_.ranks, [this](const Ceilings& ceilings) {
+    return floor_of(problem_.kind, problem_.desc, problem_.ranks, ceilings);
+  });
   return verify_all();
 }
 

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "farwarp/machine/data_sheets.h"
+
 namespace farwarp::parallel_gemm {
 namespace {
 
@@ -53,6 +57,19 @@ TEST(ParallelFloor, TheSlowestResourceBounds) {
   expect_floor(Kind::kAllReduce, sizes(4096, 4096, 1024), 2 * 7.0 / 8 * 4096 * 4096 * 2 / 2e5, "link");
   // With one row, reading w is the floor.
   expect_floor(Kind::kAllReduce, sizes(1, 8192, 8192), 2.0 * (1024 + 8192 * 1024 + 8192) / 4e6, "memory");
+}
+
+// The AMD Developer Challenge 2025 states these for its cases whose links are the bound, for eight MI300X.
+TEST(ParallelFloor, OfADataSheetIsTheChallengesSpeedOfLight) {
+  const auto sheets = data_sheets();
+  const auto sheet = std::find_if(sheets.begin(), sheets.end(), [](const auto& one) { return one.name == "MI300X"; });
+  ASSERT_NE(sheet, sheets.end());
+  const Ceilings ceilings = ceilings_of(*sheet, 8);
+  EXPECT_NEAR(floor_of(Kind::kReduceScatter, sizes(8192, 4096, 14336), 8, ceilings).us, 131.07, 0.01);
+  EXPECT_NEAR(floor_of(Kind::kReduceScatter, sizes(4096, 4096, 4096), 8, ceilings).us, 65.54, 0.01);
+  EXPECT_NEAR(floor_of(Kind::kReduceScatter, sizes(2048, 2880, 2880), 8, ceilings).us, 23.04, 0.01);
+  EXPECT_NEAR(floor_of(Kind::kAllGather, sizes(2048, 2880, 2880), 8, ceilings).us, 23.04, 0.01);
+  EXPECT_NEAR(floor_of(Kind::kAllGather, sizes(4096, 4096, 4096), 8, ceilings).us, 65.54, 0.01);
 }
 
 TEST(ParallelFloor, IsUnknownWithoutCeilings) {
