@@ -76,6 +76,7 @@ def random_selection(rng, command, folder):
     choices = [
         ["--seed", rng.choice(NEAR + ["9223372036854775807"])],
         ["--which", rng.choice(["all", "tests"])],
+        ["--problem", rng.choice(["whole", "share"])],
         ["--json", rng.choice(["-", out, pipe, "", "/no/such/x.json", str(folder), "/dev/null", "/dev/full"])],
     ]
     if command == "check":
@@ -165,7 +166,7 @@ def random_line(rng, program, folder):
         ["check"] * 16
         + ["bench"] * 2
         + ["decode"] * 2
-        + ["graph", "tune", "list", "doctor", "launch", "", "fly"]
+        + ["graph", "tune", "list", "suites", "doctor", "launch", "", "fly"]
         + [rng.choice(ODD_TEXTS)]
     )
     if command == "decode":
@@ -174,6 +175,14 @@ def random_line(rng, program, folder):
         return random_graph(rng)
     if command in ("check", "bench", "tune"):
         return random_selection(rng, command, folder)
+    if command == "suites":
+        return [
+            "suites",
+            *rng.choice(
+                [[], ["serving"], ["no-such-suite"], [str(folder)], [str(folder / "pipe")], [rng.choice(ODD_TEXTS)]]
+            ),
+            *rng.choice([[], [], ["--json", "-"], ["-o", str(folder)], ["--export-flashinfer", "gemm-rs"]]),
+        ]
     if command == "list":
         return ["list", *rng.sample(["--kernels", "--wat", "extra"], rng.randrange(2))]
     if command == "doctor":

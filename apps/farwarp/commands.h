@@ -22,6 +22,7 @@ struct CheckOptions {
   std::string what;   ///< an operator, or a suite file
   std::string suite;  ///< --suite: a name or a file
   std::string which = "all";
+  std::string problem = "whole";
   std::string target = "auto";
   std::vector<std::string> settings;  ///< --set
   std::string fault;
@@ -55,6 +56,15 @@ int doctor_command();
 /// doctor --measure
 int measure_command(const DoctorOptions& options);
 int list_command(bool kernels);
+
+/// Options of suites.
+struct SuitesCommandOptions {
+  std::string what;  ///< a suite's name or file; empty: all suites
+  std::string json;
+  std::string export_flashinfer;  ///< an operator
+  std::string out;                ///< the folder that it is written to
+};
+int suites_command(const SuitesCommandOptions& options);
 
 /// Options of cache. Texts that the user gave; empty if none.
 struct CacheCommandOptions {

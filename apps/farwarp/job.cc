@@ -2,14 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <limits>
-#include <optional>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/problem.h"
 #include "farwarp/harness/suite.h"
 #include "farwarp/world/view.h"
+#include "formats/any_suite.h"
 #include "group.h"
 #include "target.h"
 
@@ -37,8 +38,6 @@ Status read_integer(std::string_view option, const std::string& text, std::int64
   return parsed.status();
 }
 
-bool is_file_name(const std::string& name) { return name.find('/') != std::string::npos || name.ends_with(".json"); }
-
 std::string registered_names() {
   std::string names;
   for (const OperatorInfo& op : harness::registered_ops()) harness::append_to_list(names, ", ", op.name);
@@ -46,9 +45,8 @@ std::string registered_names() {
 }
 
 // The operator's, or the suite's. Cases of operators that are not in this build are counted as skipped.
-Status select_cases(const CheckOptions& options, const Params& settings, std::string_view timed, Job& job,
-                    std::optional<int>& suite_ranks) {
-  const bool what_is_file = is_file_name(options.what);
+Status select_cases(const CheckOptions& options, const Params& settings, std::string_view timed, Job& job) {
+  const bool what_is_file = harness::is_suite_file(options.what);
   if (what_is_file && !options.suite.empty()) return invalid_argument("give a suite file or --suite, not both");
   const std::string suite_name = what_is_file ? options.what : options.suite;
   const std::string op_name = what_is_file ? "" : options.what;
@@ -67,13 +65,11 @@ Status select_cases(const CheckOptions& options, const Params& settings, std::st
     for (CaseRequest& request : job.cases) request.options.seed = kDefaultSeed;
     return {};
   }
-  const auto suite = harness::load_suite(suite_name);
-  if (!suite.ok()) return suite.status();
-  const char* const folder = std::getenv("FARWARP_SUITES");
-  job.files.push_back(is_file_name(suite_name) ? suite_name
-                                               : fmt::format("{}/{}.json", folder ? folder : "", suite_name));
-  suite_ranks = suite->ranks;
-  for (const harness::SuiteEntry& entry : suite->entries) {
+  auto loaded = load_any_suite(suite_name, op_name);
+  if (!loaded.ok()) return loaded.status();
+  job.files = std::move(loaded->files);
+  job.skipped = std::move(loaded->skipped);
+  for (const harness::SuiteEntry& entry : loaded->suite.entries) {
     if (!op_name.empty() && entry.op != op_name) continue;
     if (options.which != "all" && options.which != name_of(entry.group)) continue;
     CaseRequest request;
@@ -87,11 +83,15 @@ Status select_cases(const CheckOptions& options, const Params& settings, std::st
     request.label = fmt::format("{}[{}]", name_of(entry.group), entry.index);
     request.params = entry.params;
     for (const auto& [key, value] : settings) request.params[key] = value;
+    request.about = entry.about;
+    request.source = entry.source;
+    request.suite_ranks = entry.ranks;
+    request.options.ranks = entry.states_ranks ? entry.ranks : 0;
     request.options.seed = entry.seed;
     request.speed_of_light_us = entry.speed_of_light_us;
     job.cases.push_back(std::move(request));
   }
-  if (job.cases.empty()) return invalid_argument(fmt::format("no case of suite {} is selected", suite->name));
+  if (job.cases.empty()) return invalid_argument(fmt::format("no case of suite {} is selected", loaded->suite.name));
   return {};
 }
 
@@ -102,6 +102,51 @@ Status check_params(const Job& job) {
     if (!made.ok()) return made.status();
   }
   return {};
+}
+
+/// Gives each case its number of ranks: `ranks` if that is not 0, and its parameters on so many. `settings` are of the
+/// ranks that run. The whole problem of an entry that states its ranks is left out on others: the suite has it for
+/// these, too.
+Status place_on_ranks(int ranks, const std::string& problem, const Params& settings, Job& job) {
+  const auto parsed = harness::parse_problem(problem);
+  if (!parsed.ok()) return parsed.status();
+  const bool of_suite = std::any_of(job.cases.begin(), job.cases.end(),
+                                    [](const CaseRequest& request) { return request.suite_ranks != 0; });
+  if (*parsed == harness::Problem::kShare && !of_suite)
+    return invalid_argument("--problem is 'share': allowed with a suite, of which a rank's share is known");
+  std::vector<CaseRequest> placed;
+  for (CaseRequest& request : job.cases) {
+    const int stated = request.suite_ranks != 0 ? request.options.ranks : 0;
+    if (*parsed == harness::Problem::kWhole && ranks != 0 && stated != 0 && stated != ranks) {
+      auto& skipped = job.skipped[request.op->name];
+      ++skipped.cases;
+      skipped.reason = fmt::format("not of {} ranks", ranks);
+      continue;
+    }
+    request.problem = *parsed;
+    request.options.ranks = ranks != 0 ? ranks : request.suite_ranks != 0 ? request.suite_ranks : kDefaultRanks;
+    if (request.suite_ranks != 0) {
+      auto params =
+          harness::params_on_ranks(*request.op, request.params, *parsed, request.suite_ranks, request.options.ranks);
+      if (!params.ok())
+        return invalid_argument(fmt::format("{} {}: {}", request.op->name, request.label, params.status().message()));
+      request.params = std::move(*params);
+      for (const auto& [key, value] : settings) request.params[key] = value;
+    }
+    placed.push_back(std::move(request));
+  }
+  job.cases = std::move(placed);
+  if (job.cases.empty())
+    return invalid_argument(fmt::format("--ranks is '{}': no case of the suite is of so many", ranks));
+  return {};
+}
+
+/// The least and the most ranks of the cases.
+std::pair<int, int> range_of_ranks(const Job& job) {
+  const auto [least, most] = std::minmax_element(job.cases.begin(), job.cases.end(), [](const auto& a, const auto& b) {
+    return a.options.ranks < b.options.ranks;
+  });
+  return {least->options.ranks, most->options.ranks};
 }
 
 // Times on the emulator say nothing about any machine: a command that times takes the emulator only if it is named. A
@@ -133,21 +178,23 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
   if (status.ok()) status = read_integer("--calls", options.calls, 1, kMaxCalls, calls);
   if (status.ok()) status = read_integer("--deadline-ms", options.deadline_ms, 1, kLongestDeadlineMs, deadline_ms);
   if (status.ok()) status = read_integer("--samples", options.samples, 1, kMaxSamples, samples);
-  std::optional<int> suite_ranks;
-  if (status.ok()) status = select_cases(options, settings, timed, job, suite_ranks);
+  if (status.ok()) status = select_cases(options, settings, timed, job);
   if (status.ok()) status = check_params(job);
   if (!status.ok()) return status;
   auto group = join_group(ranks, std::chrono::milliseconds(deadline_ms));
   if (!group.ok()) return group.status();
   job.group = std::move(*group);
-  if (ranks == 0) ranks = suite_ranks.value_or(kDefaultRanks);
+  status = place_on_ranks(static_cast<int>(ranks), options.problem, settings, job);
+  if (status.ok()) status = check_params(job);
+  if (!status.ok()) return status;
+  const auto [least_ranks, most_ranks] = range_of_ranks(job);
   Result<harness::Fault> fault = harness::Fault{};
-  if (!options.fault.empty()) fault = harness::parse_fault(options.fault, static_cast<int>(ranks));
+  if (!options.fault.empty()) fault = harness::parse_fault(options.fault, least_ranks);
   if (!fault.ok()) return fault.status();
   for (const CaseRequest& request : job.cases) {
     if (Status injected = harness::check_fault(*request.op, *fault); !injected.ok()) return injected;
   }
-  const auto target = choose(options, static_cast<int>(ranks), timed);
+  const auto target = choose(options, most_ranks, timed);
   if (!target.ok()) return target.status();
   job.why_target = target->why;
   if (schedules != 0 && (!is_emulated(target->target) || job.group != nullptr)) {
@@ -155,7 +202,6 @@ Result<Job> make_job(const CheckOptions& options, std::string_view timed) {
   }
   for (CaseRequest& request : job.cases) {
     request.options.target = target->target;
-    request.options.ranks = static_cast<int>(ranks);
     if (!request.label.empty()) harness::scale_down(request, settings);
     if (seed >= 0) request.options.seed = static_cast<std::uint64_t>(seed);
     request.options.calls = static_cast<int>(calls);

@@ -31,8 +31,14 @@ CLI::Option* add_option(CLI::App* command, const std::string& name, Value& value
 void add_selection(CLI::App* check, CheckOptions& options) {
   add_option(check, "what", options.what,
              "an operator (see `farwarp list`) or a suite file; an operator restricts --suite");
-  add_option(check, "--suite", options.suite, "a suite's name (amd2025) or file");
+  add_option(
+      check, "--suite", options.suite,
+      "a suite's name (amd2025), its file, a FlashInfer-Bench definition, its workloads or a folder of them, or a "
+      "KernelBot task.yml");
   add_option(check, "--which", options.which, "of a suite: tests|benchmarks|all (all)");
+  add_option(check, "--problem", options.problem,
+             "of a suite on other ranks than its own: whole (all ranks do what its ranks do together) or share (each "
+             "rank has the weights, tokens or keys of one of its ranks) (whole)");
   add_option(check, "--target", options.target,
              "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: idle GPUs; check: else emu_sm90)");
   add_option(check, "--ranks", options.ranks, "1..8 (8, or what the suite says)");
@@ -96,6 +102,17 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options) {
       ->needs(measure);
   add_option(doctor, "--ranks", options.ranks, "of --measure: 1..8 (as many as there are devices)")->needs(measure);
   return doctor;
+}
+
+CLI::App* add_suites(CLI::App& app, SuitesCommandOptions& options) {
+  CLI::App* suites = app.add_subcommand("suites", "the suites, or the cases of one");
+  add_option(suites, "what", options.what, "a suite's name or file");
+  add_option(suites, "--json", options.json, "write the same to this file; - is stdout");
+  add_option(
+      suites, "--export-flashinfer", options.export_flashinfer,
+      "write the suite's cases of this operator, or its defaults, as FlashInfer-Bench definitions and workloads");
+  add_option(suites, "-o", options.out, "of --export-flashinfer: the folder to write to");
+  return suites;
 }
 
 CLI::App* add_cache(CLI::App& app, CacheCommandOptions& options) {
@@ -189,6 +206,8 @@ int run(int argc, char** argv) {
   CLI::App* list = app.add_subcommand("list", "operators and their parameters");
   bool kernels = false;
   list->add_flag("--kernels", kernels, "kernels per target instead");
+  SuitesCommandOptions suites_options;
+  CLI::App* suites = add_suites(app, suites_options);
   CheckOptions options, bench_options, tune_options;
   TraceOptions trace_options;
   CLI::App* trace = add_trace(app, trace_options);
@@ -218,6 +237,7 @@ int run(int argc, char** argv) {
   }
   if (*doctor) return doctor_options.measure ? measure_command(doctor_options) : doctor_command();
   if (*list) return list_command(kernels);
+  if (*suites) return suites_command(suites_options);
   if (*check) return check_command(options);
   if (*bench) return bench_command(bench_options);
   if (*trace) return trace_command(trace_options);

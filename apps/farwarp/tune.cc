@@ -49,6 +49,8 @@ Status keep_what_has_paths(Job& job) {
   if (job.cases.empty())
     return invalid_argument("no case is selected that has paths: allowed are ag-gemm, gemm-rs, gemm-ar");
   for (const CaseRequest& request : job.cases) {
+    if (request.options.ranks != job.cases[0].options.ranks)
+      return invalid_argument("the suite's cases are of several numbers of ranks: name one with --ranks");
     for (const auto& [key, value] : request.params) {
       if (std::find(std::begin(kShapeParams), std::end(kShapeParams), key) != std::end(kShapeParams)) continue;
       return invalid_argument(

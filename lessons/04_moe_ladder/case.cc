@@ -112,7 +112,12 @@ class LadderCase final : public harness::Case {
                                 if (!config.ok()) return config.status();
                                 return std::unique_ptr<harness::Case>(std::make_unique<LadderCase>(*config));
                               },
-                              {kDropPut, kDelay, kKill, kMismatch}});
+                              {kDropPut, kDelay, kKill, kMismatch},
+                              nullptr,
+                              {},
+                              [](const harness::Params&) {
+                                return harness::Spread{.of_all = {"num_experts"}, .of_each = {"max_num_tokens"}};
+                              }});
   return true;
 }();
 

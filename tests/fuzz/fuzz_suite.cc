@@ -3,10 +3,6 @@
 #include "farwarp/harness/suite.h"
 #include "folder.h"
 
-namespace farwarp::harness {
-std::span<const BuiltInSuite> built_in_suites() { return {}; }
-}  // namespace farwarp::harness
-
 using namespace farwarp;
 
 namespace {

@@ -117,6 +117,12 @@ class Case {
                              const BenchOptions& bench_options);
 };
 
+/// Which sizes among an operator's parameters depend on the number of ranks, by their names.
+struct Spread {
+  std::vector<std::string> of_all;   ///< sizes of the whole that ranks divide: each rank has a part, as of k of gemm-rs
+  std::vector<std::string> of_each;  ///< sizes that each rank has of its own, as max_num_tokens of moe-a2a
+};
+
 struct OperatorInfo {
   std::string name;  ///< "moe-a2a"
   std::string summary;
@@ -131,6 +137,8 @@ struct OperatorInfo {
   /// The cases of a check that is given neither a suite nor settings: together all that the operator computes. Empty:
   /// one, with the defaults.
   std::vector<Params> plain = {};
+  /// Null: no size depends on the number of ranks.
+  std::function<Spread(const Params&)> spread = nullptr;
 };
 
 /// Sorted by name.

@@ -32,7 +32,11 @@ std::string schedules_of(const CaseResult& result) {
 std::string title_of(const CaseRequest& request) {
   std::string title = request.op->name;
   const std::string params = to_string(request.params, request.op->params);
-  for (const std::string& part : {request.label, std::string(request.scaled ? "scaled down to" : ""), params}) {
+  std::string about = request.about.empty() ? "" : fmt::format("({})", request.about), problem;
+  if (request.op->spread && request.suite_ranks != 0 && request.suite_ranks != request.options.ranks)
+    problem = fmt::format("{} of {} ranks:", name_of(request.problem), request.suite_ranks);
+  for (const std::string& part :
+       {request.label, about, problem, std::string(request.scaled ? "scaled down to" : ""), params}) {
     if (!part.empty()) append_to_list(title, " ", part);
   }
   return title;
@@ -63,14 +67,14 @@ void add_bench(const BenchOutcome& bench, json& entry) {
   entry["no_baseline"] = bench.no_baseline;
   entry["floor_us"] = bench.floor.us > 0 ? json(bench.floor.us) : json();
   entry["floor_bound_by"] = bench.floor.bound_by;
-  entry["plan"] = bench.plan;
-}
-
-// JSON has no infinity: an error that is not finite is written as the largest double.
   json models = json::object();
   for (const ModelFloor& model : bench.models)
     models[model.machine] = {{"floor_us", model.floor.us}, {"floor_bound_by", model.floor.bound_by}};
   entry["model_floors"] = models;
+  entry["plan"] = bench.plan;
+}
+
+// JSON has no infinity: an error that is not finite is written as the largest double.
 double finite(double value) { return std::isfinite(value) ? value : std::numeric_limits<double>::max(); }
 
 json case_json(const CaseResult& result) {
@@ -105,6 +109,12 @@ json case_json(const CaseResult& result) {
       {"thread_steps_per_s", result.thread_steps_per_s},
       {"seconds", result.seconds},
   };
+  if (!request.about.empty()) entry["about"] = request.about;
+  if (!request.source.empty()) entry["source"] = request.source;
+  if (request.suite_ranks != 0) {
+    entry["suite_ranks"] = request.suite_ranks;
+    entry["problem"] = name_of(request.problem);
+  }
   if (request.speed_of_light_us) entry["speed_of_light_us"] = *request.speed_of_light_us;
   if (request.bench) add_bench(result.bench, entry);
   return entry;
@@ -150,6 +160,14 @@ std::string bench_rows(const CaseResult& result, bool colour) {
   if (rows.empty()) rows = fmt::format("{} {}\n", mark, title);
   if (bench.floor.us > 0)
     rows += indented(fmt::format("floor {:.1f} us: {}", bench.floor.us, bench.floor.bound_by)) + "\n";
+  std::string models;
+  for (const ModelFloor& model : bench.models)
+    append_to_list(models, ", ", fmt::format("{} {:.1f}", model.machine, model.floor.us));
+  if (!models.empty()) rows += indented("floors by data sheets (a model, without latencies), us: " + models) + "\n";
+  if (result.request.speed_of_light_us)
+    rows += indented(fmt::format("speed of light by the suite, of {} ranks: {:.2f} us", result.request.suite_ranks,
+                                 *result.request.speed_of_light_us)) +
+            "\n";
   if (!bench.no_baseline.empty()) rows += indented("no baseline: " + bench.no_baseline) + "\n";
   if (!bench.plan.empty()) rows += indented(bench.plan) + "\n";
   const CheckOutcome& outcome = result.outcome;
@@ -160,12 +178,6 @@ std::string bench_rows(const CaseResult& result, bool colour) {
 std::string summary(std::span<const CaseResult> results, const SkippedByOp& skipped) {
   const auto passed =
       std::count_if(results.begin(), results.end(), [](const CaseResult& result) { return result.outcome.pass; });
-  std::string models;
-  for (const ModelFloor& model : bench.models)
-    append_to_list(models, ", ", fmt::format("{} {:.1f}", model.machine, model.floor.us));
-  if (!models.empty()) rows += indented("floors by data sheets (a model, without latencies), us: " + models) + "\n";
-  if (result.request.speed_of_light_us)
-    rows += indented(fmt::format("speed of light by the suite {:.2f} us", *result.request.speed_of_light_us)) + "\n";
   std::string text = fmt::format("{} passed, {} failed", passed, static_cast<std::ptrdiff_t>(results.size()) - passed);
   if (skipped.empty()) return text + "\n";
   int total = 0;

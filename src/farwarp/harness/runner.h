@@ -11,6 +11,7 @@
 
 #include "farwarp/base/status.h"
 #include "farwarp/harness/case.h"
+#include "farwarp/harness/problem.h"
 #include "farwarp/world/host/bootstrap.h"
 
 namespace farwarp::harness {
@@ -20,7 +21,11 @@ struct CaseRequest {
   const OperatorInfo* op = nullptr;
   std::string label;  ///< "tests[3]" of a suite, or empty
   Params params;
-  bool scaled = false;  ///< `params` are the suite's, scaled down for the emulator
+  bool scaled = false;                ///< `params` are the suite's, scaled down for the emulator
+  std::string about;                  ///< SuiteEntry::about
+  std::string source;                 ///< SuiteEntry::source
+  int suite_ranks = 0;                ///< that the suite states the case for; 0: of no suite
+  Problem problem = Problem::kWhole;  ///< how the case came from suite_ranks to options.ranks
   RunOptions options;
   /// Emulator: the check is repeated under schedules options.seed .. options.seed + schedules - 1, with the same
   /// inputs.

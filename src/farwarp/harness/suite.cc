@@ -3,15 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "farwarp/base/file.h"
 #include "farwarp/base/json.h"
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/problem.h"
 
 namespace farwarp::harness {
 namespace {
@@ -65,16 +64,30 @@ class SuiteParser {
 
   void read_root(const json& root) {
     if (!root.is_object()) return reject("", "the file", root, "an object");
-    only_keys("", root, {"name", "title", "ranks", "ranking", "ops"});
+    only_keys("", root, {"name", "title", "source", "sources", "ranks", "ranking", "ops"});
     suite_.name = read_text("", root, "name", true);
     suite_.title = read_text("", root, "title", false);
+    suite_.source = read_text("", root, "source", false);
+    read_sources(root.value("sources", json::object()));
     read_text("", root, "ranking", false);
-    suite_.ranks = static_cast<int>(read_integer("", "ranks", root.value("ranks", json()), 1, 8));
+    suite_.ranks = read_ranks("", root.value("ranks", json()));
     const json ops = root.value("ops", json());
     if (!ops.is_object() || ops.empty()) return reject("", "ops", ops, "an object with at least one operator");
     for (const auto& [name, op] : ops.items()) {
       if (ok()) read_op(name, op);
     }
+  }
+
+  void read_sources(const json& sources) {
+    if (!sources.is_object()) return reject("", "sources", sources, "an object of texts");
+    for (const auto& [name, text] : sources.items()) {
+      if (!text.is_string()) return reject("sources", name, text, "a string");
+      sources_[name] = text.get<std::string>();
+    }
+  }
+
+  int read_ranks(std::string_view where, const json& value) {
+    return static_cast<int>(read_integer(where, "ranks", value, 1, kMostRanks));
   }
 
   std::int64_t read_integer(std::string_view where, std::string_view key, const json& value, std::int64_t low,
@@ -102,7 +115,12 @@ class SuiteParser {
         const std::string at = fmt::format("{}: {}[{}]", where, name_of(group), i);
         if (!seen.insert(entries[i]).second)
           return reject(at, "the entry", entries[i], "an entry that is not there already");
-        SuiteEntry entry{name, group, static_cast<int>(i), {}, 0, {}};
+        SuiteEntry entry;
+        entry.op = name;
+        entry.group = group;
+        entry.index = static_cast<int>(i);
+        entry.ranks = suite_.ranks;
+        entry.source = suite_.source;
         if (!dtype.empty()) entry.params["dtype"] = dtype;
         read_entry(at, entries[i], entry, keys);
       }
@@ -133,6 +151,11 @@ class SuiteParser {
           return reject(where, key, value, "microseconds above 0 and below 1e9");
         }
         entry.speed_of_light_us = value.get<double>();
+      } else if (key == "ranks") {
+        entry.ranks = read_ranks(where, value);
+        entry.states_ranks = true;
+      } else if (key == "source" || key == "about") {
+        read_text(where, object, key.c_str(), true);
       } else if (value.is_boolean()) {
         entry.params[key] = std::to_string(value.get<bool>());
         own_keys.insert(key);
@@ -144,11 +167,26 @@ class SuiteParser {
         own_keys.insert(key);
       }
     }
+    if (ok()) read_origin(where, object, entry);
     if (!ok()) return;
     if (keys.empty()) keys = own_keys;
     check_same_keys(where, object, own_keys, keys);
     check_against_op(where, entry);
     if (ok()) suite_.entries.push_back(std::move(entry));
+  }
+
+  void read_origin(const std::string& where, const json& object, SuiteEntry& entry) {
+    entry.about = object.value("about", "");
+    const std::string name = object.value("source", "");
+    if (name.empty()) return;
+    const auto found = sources_.find(name);
+    if (found == sources_.end()) {
+      std::string names;
+      for (const auto& [known, text] : sources_) append_to_list(names, ", ", known);
+      return reject(where, "source", object["source"], names.empty() ? "a name in the suite's sources" : names);
+    }
+    entry.source = found->second;
+    entry.about = entry.about.empty() ? name : fmt::format("{}, {}", name, entry.about);
   }
 
   void check_same_keys(const std::string& where, const json& object, const std::set<std::string>& own,
@@ -174,35 +212,11 @@ class SuiteParser {
   std::string_view file_;
   Status status_;
   Suite suite_;
+  std::map<std::string, std::string> sources_;
 };
-
-Result<Suite> load_file(const std::filesystem::path& path) {
-  const auto text = read_file(path, kMaxJsonBytes);
-  if (!text.ok()) return invalid_argument(fmt::format("suite {} {}", path.string(), text.status().message()));
-  return parse_suite(*text, path.string());
-}
 
 }  // namespace
 
 Result<Suite> parse_suite(std::string_view text, std::string_view file) { return SuiteParser(file).parse(text); }
-
-Result<Suite> load_suite(std::string_view name) {
-  if (name.find('/') != std::string_view::npos || name.ends_with(".json"))
-    return load_file(std::filesystem::path(name));
-  const char* folder = std::getenv("FARWARP_SUITES");
-  const bool has_folder = folder != nullptr && *folder != 0;
-  if (has_folder) {
-    std::error_code error;
-    const auto path = std::filesystem::path(folder) / (std::string(name) + ".json");
-    if (std::filesystem::exists(path, error)) return load_file(path);
-  }
-  std::string allowed;
-  for (const BuiltInSuite& suite : built_in_suites()) {
-    if (suite.name == name) return parse_suite(suite.text, std::string(name) + ".json");
-    append_to_list(allowed, ", ", suite.name);
-  }
-  return invalid_argument(fmt::format("suite '{}' is unknown: allowed are {}, {}a path with a slash or .json", name,
-                                      allowed, has_folder ? fmt::format("those in {}, ", folder) : ""));
-}
 
 }  // namespace farwarp::harness

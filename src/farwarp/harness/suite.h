@@ -22,12 +22,17 @@ struct SuiteEntry {
   int index = 0;  ///< within its op and group, from 0
   Params params;  ///< the entry's, and the op's dtype
   std::uint64_t seed = 0;
+  int ranks = 0;                            ///< that the parameters are of: the entry's, or the suite's
+  bool states_ranks = false;                ///< the entry does itself
+  std::string source;                       ///< where the shape is from: the entry's, or the suite's
+  std::string about;                        ///< in a few words, with the name of the entry's source; or empty
   std::optional<double> speed_of_light_us;  ///< stated by the suite's author, for the author's machine
 };
 
 struct Suite {
   std::string name;
   std::string title;
+  std::string source;
   int ranks = 0;
   std::vector<SuiteEntry> entries;
 };
@@ -42,7 +47,13 @@ struct BuiltInSuite {
 };
 std::span<const BuiltInSuite> built_in_suites();
 
-/// Loads the file `name` if that has a slash or ends in .json; else name.json in the folder $FARWARP_SUITES if it
+/// Whether `name` is one of a file: it has a slash, or ends in .json, .jsonl, .yml or .yaml.
+bool is_suite_file(std::string_view name);
+
+/// The built-in suites and those in $FARWARP_SUITES, sorted.
+std::vector<std::string> suite_names();
+
+/// Loads the file `name` if is_suite_file(name); else name.json in the folder $FARWARP_SUITES if it
 /// exists there; else the built-in suite of that name.
 Result<Suite> load_suite(std::string_view name);
 

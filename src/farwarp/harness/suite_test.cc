@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -53,6 +54,29 @@ TEST(Suite, ReadsEntries) {
   EXPECT_EQ(suite->entries[0].seed, 9u);
   EXPECT_EQ(suite->entries[1].index, 1);
   EXPECT_EQ(suite->entries[1].speed_of_light_us, 6.5);
+}
+
+TEST(Suite, AnEntryHasRanksAndASourceOfItsOwn) {
+  const std::string text = R"({"name": "t", "ranks": 8, "source": "where", "sources": {"M": "config of M"},
+    "ops": {"test-op": {"tests": [{"hidden": 16, "seed": 1},
+                                  {"hidden": 8, "seed": 1, "ranks": 2, "source": "M", "about": "decode"}]}}})";
+  const auto suite = parse_suite(text, "t");
+  ASSERT_TRUE(suite.ok()) << suite.status().message();
+  EXPECT_EQ(suite->source, "where");
+  EXPECT_EQ(suite->entries[0].ranks, 8);
+  EXPECT_FALSE(suite->entries[0].states_ranks);
+  EXPECT_EQ(suite->entries[0].source, "where");
+  EXPECT_EQ(suite->entries[1].ranks, 2);
+  EXPECT_TRUE(suite->entries[1].states_ranks);
+  EXPECT_EQ(suite->entries[1].source, "config of M");
+  EXPECT_EQ(suite->entries[1].about, "M, decode");
+  EXPECT_EQ(suite->entries[1].params, (Params{{"hidden", "8"}}));
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1, "ranks": 9})")),
+            "t.json: op \"test-op\": tests[0]: ranks is 9: allowed is an integer in 1..8");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1, "source": "M"})")),
+            "t.json: op \"test-op\": tests[0]: source is \"M\": allowed is a name in the suite's sources");
+  EXPECT_EQ(error_of(suite_with(R"({"hidden": 4, "seed": 1, "about": 4})")),
+            "t.json: op \"test-op\": tests[0]: about is 4: allowed is a string");
 }
 
 TEST(Suite, ErrorsAreOneLineThatNamesThePlaceAndWhatIsAllowed) {
@@ -144,6 +168,17 @@ TEST(Suite, TheChallengeIsComplete) {
   EXPECT_EQ((counts[{"moe-a2a", SuiteGroup::kBenchmarks}]), 5);
   EXPECT_EQ((counts[{"gemm-rs", SuiteGroup::kTests}]), 11);
   EXPECT_EQ((counts[{"ag-gemm", SuiteGroup::kBenchmarks}]), 6);
+}
+
+TEST(Suite, AllBuiltInSuitesSayWhereTheirShapesAreFrom) {
+  const std::vector<std::string> names = suite_names();
+  for (const char* name : {"amd2025", "decode", "numa", "prefill", "serving"})
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  for (const std::string& name : names) {
+    const auto suite = load_suite(name);
+    ASSERT_TRUE(suite.ok()) << suite.status().message();
+    for (const SuiteEntry& entry : suite->entries) EXPECT_NE(entry.source, "") << name << " " << entry.op;
+  }
 }
 
 TEST(Suite, NamesAreLookedUp) {

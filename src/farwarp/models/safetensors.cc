@@ -134,6 +134,13 @@ Result<Safetensors> Safetensors::open(const std::string& folder) {
   return tensors;
 }
 
+Result<Safetensors> Safetensors::open_file(const std::string& path) {
+  Safetensors tensors;
+  tensors.folder_ = path;
+  if (Status status = tensors.add_file(path); !status.ok()) return status;
+  return tensors;
+}
+
 Result<std::set<std::string>> Safetensors::files_of(const std::string& folder) {
   const std::string whole = "model.safetensors", index = folder + "/" + kIndex;
   std::error_code error;

@@ -30,6 +30,9 @@ class Safetensors {
   /// kInvalidArgument names the file, what is wrong and what is allowed.
   static Result<Safetensors> open(const std::string& folder);
 
+  /// The tensors of one file, of any name. Likewise.
+  static Result<Safetensors> open_file(const std::string& path);
+
   /// Their names. Reads the index, if there is one and no model.safetensors.
   static Result<std::set<std::string>> files_of(const std::string& folder);
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "farwarp/harness/length_list.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/rank_case.h"
 #include "farwarp/ops/attention/case/run.h"
@@ -28,6 +29,8 @@ const std::vector<ParamInfo> kParams = {
     {"sinks", "0", "0|1: a logit for each head that only adds to the denominator"},
     {"lse", "1", "0|1: also the logarithms of the denominators"},
     {"ragged", "0", "0|1 (random lengths, some zero)|padded (random numbers of keys in full tensors)"},
+    {"query_lengths", "none", "none, or rows of q of each sequence, as 12+400+0; key_lengths likewise"},
+    {"key_lengths", "none", "as query_lengths; with page_size in pages"},
     {"page_size", "0", "0 (not paged), 16, 32, 64, or a multiple of 128; pages are in random order"},
     {"mapping", "auto", "auto|block_first|block_first_swizzled|head_first|head_first_swizzled"},
     {"max_sms", "0", "0 (all) or more"},
@@ -54,6 +57,21 @@ void read_mapping(harness::ParamReader& reader, AttentionDesc& desc) {
     case MappingChoice::kHeadFirst: desc.mapping = Mapping::kHeadFirst; break;
     case MappingChoice::kHeadFirstSwizzled: desc.mapping = Mapping::kHeadFirstSwizzled; break;
   }
+}
+
+/// One list of lengths alone, or one beside ragged=1, is an error.
+Status read_lengths(harness::ParamReader& reader, CheckConfig& config) {
+  const std::string queries = reader.text("query_lengths"), keys = reader.text("key_lengths");
+  if (queries == "none" && keys == "none") return {};
+  if (config.lengths != Lengths::kWhole) reader.reject("ragged", reader.text("ragged"), "0 with query_lengths");
+  if (!reader.status().ok()) return reader.status();
+  auto query_lengths = harness::parse_lengths("query_lengths", queries, config.desc.batch, config.desc.max_queries);
+  if (!query_lengths.ok()) return query_lengths.status();
+  auto key_lengths = harness::parse_lengths("key_lengths", keys, config.desc.batch, config.desc.max_keys);
+  if (!key_lengths.ok()) return key_lengths.status();
+  config.lengths = Lengths::kGiven;
+  config.given = {std::move(*query_lengths), std::move(*key_lengths)};
+  return {};
 }
 
 Result<CheckConfig> read_config(const Params& params) {
@@ -92,6 +110,7 @@ Result<CheckConfig> read_config(const Params& params) {
   if (std::int64_t{desc.batch} * desc.max_queries > kMost || std::int64_t{desc.batch} * desc.max_keys > kMost)
     reader.reject("batch", reader.text("batch"), fmt::format("up to {} rows of all sequences", kMost));
   if (!reader.status().ok()) return reader.status();
+  if (Status status = read_lengths(reader, config); !status.ok()) return status;
   return config;
 }
 
@@ -110,6 +129,11 @@ Params scaled_params(const Params& given, int) {
   result["heads"] = std::to_string(kv_heads * group);
   result["queries"] = std::to_string(shrunk(desc.max_queries));
   result["keys"] = std::to_string(shrunk(desc.max_keys));
+  for (const auto& [name, rows] : {std::pair("query_lengths", desc.max_queries), {"key_lengths", desc.max_keys}}) {
+    const auto lengths = result.find(name);
+    if (lengths != result.end())
+      lengths->second = harness::shortened_lengths(lengths->second, std::min(desc.batch, 2), shrunk(rows));
+  }
   return result;
 }
 

@@ -47,6 +47,12 @@ TEST(AttentionCases, RaggedSequences) {
   expect_pass("batch=4,heads=2,kv_heads=1,queries=90,keys=140,head_dim=64,ragged=1,causal=1,max_sms=3");
   expect_pass("batch=3,heads=1,kv_heads=1,queries=40,keys=300,head_dim=72,ragged=1,sinks=1,row_gap=16");
   expect_pass("batch=3,heads=1,kv_heads=1,queries=40,keys=200,head_dim=128,ragged=padded");
+  expect_pass("batch=3,queries=40,keys=90,query_lengths=7+0+40,key_lengths=90+5+61,causal=1");
+  expect_pass("batch=2,queries=40,keys=90,query_lengths=1+40,key_lengths=3+90,page_size=16");
+  EXPECT_EQ(run("batch=2,queries=40,keys=90,query_lengths=7,key_lengths=9+9").outcome.status.message(),
+            "parameter query_lengths is 1 numbers: allowed is one of each of 2 sequences");
+  EXPECT_EQ(run("batch=1,queries=40,keys=90,query_lengths=7,key_lengths=91").outcome.status.message(),
+            "a number of parameter key_lengths is '91': allowed is an integer in 0..90");
 }
 
 TEST(AttentionCases, PagesInRandomOrder) {

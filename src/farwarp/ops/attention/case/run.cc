@@ -36,7 +36,7 @@ Status RankRun::open(int sets) {
   sized.pages = sized.page_size > 0 ? 1 : 0;
   const auto plan = plan_attention(sized, (*device)->shape());
   if (!plan.ok()) return plan.status();
-  desc = Sequences(asked, config_.lengths, options_.seed, 0).desc();
+  desc = Sequences(asked, config_.lengths, options_.seed, 0, config_.given).desc();
   if (Status status = open_world(plan->workspace_bytes); !status.ok()) return status;
   auto op = Attention::create(*world_, desc);
   if (!op.ok()) return op.status();
@@ -57,7 +57,7 @@ std::int64_t RankRun::lse_elements() const {
 
 Status RankRun::allocate(Buffers& set) {
   const AttentionDesc& desc = config_.desc;
-  const Sequences sequences(desc, config_.lengths, options_.seed, 0);
+  const Sequences sequences(desc, config_.lengths, options_.seed, 0, config_.given);
   const std::int64_t q_bytes = 2 * sequences.query_rows() * pitch(desc.heads);
   const std::int64_t kv_bytes = 2 * sequences.key_rows() * pitch(desc.kv_heads);
   const std::int64_t starts = 4 * (std::int64_t{desc.batch} + 1);
@@ -100,7 +100,7 @@ Status RankRun::upload_rows(const DeviceBuffer& to, const std::vector<Sequences:
 
 Status RankRun::fill(Buffers& set, int call) {
   set.call = call;
-  const Sequences sequences(config_.desc, config_.lengths, options_.seed, call);
+  const Sequences sequences(config_.desc, config_.lengths, options_.seed, call, config_.given);
   const auto salt = static_cast<std::uint64_t>(call) << 8 | static_cast<std::uint64_t>(rank_);
   set.inputs.emplace(sequences, kind_in_call(config_.inputs, config_.desc, call), options_.seed, salt);
   const Inputs& inputs = *set.inputs;

@@ -20,6 +20,7 @@ namespace farwarp::attention {
 struct CheckConfig {
   AttentionDesc desc;
   Lengths lengths = Lengths::kWhole;
+  GivenLengths given = {};  ///< with kGiven
   InputKind inputs = InputKind::kAuto;
   int row_gap = 0;     ///< elements between rows of q, k, v and out
   bool graph = false;  ///< each call from a captured graph

@@ -32,18 +32,25 @@ std::vector<std::int32_t> starts_of(const std::vector<int>& counts) {
 
 }  // namespace
 
-Sequences::Sequences(const AttentionDesc& desc, Lengths lengths, std::uint64_t seed, int call) : desc_(desc) {
+Sequences::Sequences(const AttentionDesc& desc, Lengths lengths, std::uint64_t seed, int call,
+                     const GivenLengths& given)
+    : desc_(desc) {
   queries_.assign(index(desc.batch), desc.max_queries);
   keys_.assign(index(desc.batch), desc.max_keys);
-  const bool paged = desc.page_size > 0;
-  if (lengths == Lengths::kRagged) queries_ = random_lengths(desc.batch, desc.max_queries, seed, 0);
-  if (lengths != Lengths::kWhole) keys_ = random_lengths(desc.batch, desc.max_keys, seed, 1);
+  const bool paged = desc.page_size > 0, ragged = lengths == Lengths::kRagged || lengths == Lengths::kGiven;
+  if (lengths == Lengths::kGiven) {
+    queries_ = given.queries;
+    keys_ = given.keys;
+  } else {
+    if (ragged) queries_ = random_lengths(desc.batch, desc.max_queries, seed, 0);
+    if (lengths != Lengths::kWhole) keys_ = random_lengths(desc.batch, desc.max_keys, seed, 1);
+  }
   std::rotate(queries_.begin(), queries_.begin() + call % desc.batch, queries_.end());
   std::rotate(keys_.begin(), keys_.begin() + call % desc.batch, keys_.end());
   query_starts_ = starts_of(queries_);
   key_starts_ = starts_of(keys_);
-  desc_.ragged_queries = lengths == Lengths::kRagged;
-  desc_.ragged_keys = lengths == Lengths::kRagged && !paged;
+  desc_.ragged_queries = ragged;
+  desc_.ragged_keys = ragged && !paged;
   desc_.has_key_counts = lengths == Lengths::kPadded || paged;
   if (desc_.ragged_queries) desc_.total_queries = query_starts_.back();
   if (desc_.ragged_keys) desc_.total_keys = key_starts_.back() + kSpareRows;

@@ -13,6 +13,10 @@ enum class Lengths : std::uint8_t {
   kWhole,   ///< every sequence has max_queries queries and max_keys keys
   kRagged,  ///< random, some zero; sequences follow each other, except in pages
   kPadded,  ///< random keys, in tensors of max_keys rows each
+  kGiven,   ///< GivenLengths; sequences follow each other, except in pages
+};
+struct GivenLengths {
+  std::vector<int> queries, keys;  ///< of each sequence
 };
 
 /// The keys first .. end - 1; none if `end` is not larger.
@@ -25,7 +29,7 @@ class Sequences {
  public:
   /// `desc` without totals and pages. A call has the same lengths as the one before, in another order, so totals do not
   /// depend on it.
-  Sequences(const AttentionDesc& desc, Lengths lengths, std::uint64_t seed, int call);
+  Sequences(const AttentionDesc& desc, Lengths lengths, std::uint64_t seed, int call, const GivenLengths& given = {});
 
   /// `desc` with what the lengths decide: ragged tensors, totals, pages.
   const AttentionDesc& desc() const { return desc_; }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "farwarp/harness/length_list.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/rank_case.h"
 #include "farwarp/ops/flash_decode/case/run.h"
@@ -33,7 +34,7 @@ const std::vector<ParamInfo> kParams = {
     {"work", "best", "best|split|group|all: splits that a block takes at a time; the bits are the same"},
     {"max_sms", "0", "0 (all) or more"},
     {"lse", "1", "0|1"},
-    {"lengths", "ragged", "full|ragged|short (0 to query_tokens + 1)|empty"},
+    {"lengths", "ragged", "full|ragged|short (0 to query_tokens + 1)|empty, or one of each sequence, as 12+400+0"},
     {"logits", "normal", "normal|large (deviation 5000)"},
     {"wrong", "none", "none|page|negative_page|length: wrong in the first call, on rank 0"},
     {"graph", "0", "1: capture one call and replay it"},
@@ -82,7 +83,9 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.work = reader.choice("work", kWorks);
   desc.max_sms = reader.small_integer("max_sms", 0, 1 << 16);
   config.lse = reader.flag("lse");
-  config.lengths = reader.choice("lengths", kLengths);
+  const std::string lengths = reader.text("lengths");
+  const bool given = !lengths.empty() && lengths[0] >= '0' && lengths[0] <= '9';
+  config.lengths = given ? Lengths::kGiven : reader.choice("lengths", kLengths);
   config.logits = reader.choice("logits", kLogits);
   config.wrong = reader.choice("wrong", kWrongs);
   if (config.wrong != Wrong::kNothing && config.lengths != Lengths::kFull)
@@ -91,6 +94,10 @@ Result<CheckConfig> read_config(const Params& params) {
   config.burst = reader.small_integer("burst", 1, 1000);
   config.delay_us = reader.small_integer("delay", 0, 1000);
   if (!reader.status().ok()) return reader.status();
+  if (!given) return config;
+  auto list = harness::parse_lengths("lengths", lengths, desc.batch, max_keys);
+  if (!list.ok()) return list.status();
+  config.given_lengths = std::move(*list);
   return config;
 }
 
@@ -122,7 +129,15 @@ Params scaled_down(const Params& given, int /*ranks*/) {
     params["max_keys"] = "512";
     if (const int window = number("window", 0); window > 128) params["window"] = "128";
   }
+  if (const auto lengths = params.find("lengths"); lengths != params.end())
+    lengths->second = harness::shortened_lengths(lengths->second, 4, 512);
   return params;
+}
+
+harness::Spread spread(const Params& params) {
+  const auto shards = params.find("kv_shards");
+  if (shards == params.end() || shards->second != "all") return {};  // each rank has its own sequences
+  return {.of_all = {}, .of_each = {"max_keys"}};
 }
 
 const bool kRegistered = [] {
@@ -153,7 +168,8 @@ const bool kRegistered = [] {
          {"kv_shards", "all"},
          {"exchange", "two-shot"},
          {"split_keys", "64"},
-         {"work", "split"}}}});
+         {"work", "split"}}},
+       spread});
   return true;
 }();
 

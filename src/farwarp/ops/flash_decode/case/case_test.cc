@@ -52,6 +52,14 @@ TEST_P(FlashDecodeCases, WindowsAndSinks) {
     expect_pass(settings);
 }
 
+TEST_P(FlashDecodeCases, GivenLengths) {
+  for (const char* settings : {"lengths=12+320+0", "lengths=1+2+3,page_size=1", "batch=1,lengths=100,kv_dtype=fp8"})
+    expect_pass(settings);
+  expect_pass("lengths=12+320+0,kv_shards=all", 2, 3);
+  EXPECT_EQ(run("lengths=12+321+0", 1).outcome.status.message(),
+            "a number of parameter lengths is '321': allowed is an integer in 0..320");
+}
+
 TEST_P(FlashDecodeCases, NothingToSee) {
   for (const char* settings : {"lengths=empty", "lengths=empty,sinks=1", "lengths=short,query_tokens=8",
                                "lengths=short,page_size=1,kv_dtype=fp8"})

@@ -40,6 +40,7 @@ int Inputs::length(int rank, int sequence) const {
   switch (problem_.lengths) {
     case Lengths::kFull: return static_cast<int>(most);
     case Lengths::kEmpty: return 0;
+    case Lengths::kGiven: return problem_.given_lengths[size(sequence)];
     case Lengths::kShort:
       return static_cast<int>(
           std::min(most, stream.below(at, static_cast<std::uint64_t>(problem_.desc.query_tokens) + 2)));

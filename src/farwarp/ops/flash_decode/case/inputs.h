@@ -18,6 +18,7 @@ enum class Lengths : std::uint8_t {
             ///< one is query_tokens
   kShort,   ///< 0 to query_tokens + 1
   kEmpty,   ///< 0
+  kGiven,   ///< Problem::given_lengths
 };
 enum class Logits : std::uint8_t {
   kNormal,  ///< N(0, 1), before the softmax
@@ -33,6 +34,7 @@ struct Problem {
   Lengths lengths = Lengths::kRagged;
   Logits logits = Logits::kNormal;
   Fp8Format fp8_format = Fp8Format::kOcp;  ///< the device's
+  std::vector<int> given_lengths = {};     ///< of each sequence, on each rank
 
   bool shared_keys() const { return desc.kv_shards > 1; }
   int most_keys() const { return desc.max_pages * desc.page_size; }

@@ -31,6 +31,7 @@ RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap
   desc.pages = pages_for(desc);
   if (config_.shared) desc.kv_shards = ranks_;
   problem_ = {desc, ranks_, options.seed, config.lengths, config.logits};
+  problem_.given_lengths = config.given_lengths;
 }
 
 // -- preparing

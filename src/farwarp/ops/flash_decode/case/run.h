@@ -22,6 +22,7 @@ struct CheckConfig {
   bool shared = false;  ///< kv_shards is the World's size
   bool lse = true;
   Lengths lengths = Lengths::kRagged;
+  std::vector<int> given_lengths = {};  ///< with kGiven
   Logits logits = Logits::kNormal;
   Wrong wrong = Wrong::kNothing;
   bool graph = false;  ///< each call from a captured graph

@@ -165,17 +165,31 @@ class MoeCase : public harness::Case {
   CheckConfig config_;
 };
 
+/// For the emulator: at most 256 tokens.
+Params scaled_down(const Params& given, int /*ranks*/) {
+  constexpr int kMost = 256;
+  const auto config = read_config(given);
+  if (!config.ok() || config->desc.max_tokens <= kMost) return given;
+  Params params = given;
+  params["max_num_tokens"] = std::to_string(kMost);
+  return params;
+}
+
 const bool kRegistered = [] {
   using enum harness::Fault::Kind;
-  harness::register_operator({"moe-a2a",
-                              "MoE all-to-all: dispatch, experts, combine",
-                              kParams,
-                              [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
-                                const auto config = read_config(params);
-                                if (!config.ok()) return config.status();
-                                return std::unique_ptr<harness::Case>(new MoeCase(*config));
-                              },
-                              {kDropPut, kDelay, kKill, kMismatch}});
+  harness::register_operator(
+      {"moe-a2a",
+       "MoE all-to-all: dispatch, experts, combine",
+       kParams,
+       [](const Params& params) -> Result<std::unique_ptr<harness::Case>> {
+         const auto config = read_config(params);
+         if (!config.ok()) return config.status();
+         return std::unique_ptr<harness::Case>(new MoeCase(*config));
+       },
+       {kDropPut, kDelay, kKill, kMismatch},
+       scaled_down,
+       {},
+       [](const Params&) { return harness::Spread{.of_all = {"num_experts"}, .of_each = {"max_num_tokens"}}; }});
   return true;
 }();
 

@@ -123,6 +123,9 @@ bool register_case(const CaseKind& kind) {
   };
   info.faults = {kDropPut, kDelay, kKill, kMismatch};
   info.scaled_down = [kind](const Params& given, int ranks) { return scaled_params(kind, given, ranks); };
+  // The weights are split by rows (n) or by columns (k).
+  const char* const split = kind.kind == Kind::kAllGather ? "n" : "k";
+  info.spread = [split](const Params&) { return harness::Spread{.of_all = {split}, .of_each = {}}; };
   harness::register_operator(std::move(info));
   return true;
 }

@@ -1,0 +1,223 @@
+#!/usr/bin/env python3
+"""Writes suites/serving.json: what current models ask of our operators, from their published configurations.
+
+    tools/serving_suite.py [--check] [FILE]
+
+With --check it compares FILE with what it would write, and exits 1 if they differ.
+
+Prefill: 4096 tokens of all ranks (moe-a2a: of each rank), attention of one sequence of 8192. Decode: 64 sequences
+(moe-a2a: 128 tokens of each rank), caches of 8192 keys. Left out: the latent attention of DeepSeek-V3 and Kimi-K2,
+whose heads are longer than 128.
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+RANKS = (2, 4, 8)
+PREFILL_TOKENS, DECODE_TOKENS, EXPERT_TOKENS = 4096, 64, 128
+SEQUENCE, CACHE, BATCH, PAGE = 8192, 8192, 64, 64
+
+
+@dataclass(frozen=True)
+class Model:
+    """What its config.json says. `dense` is the intermediate size of layers without experts, or 0."""
+
+    name: str
+    source: str
+    hidden: int
+    heads: int
+    kv_heads: int  # 0: latent attention
+    head_dim: int  # of v
+    dense: int
+    bias: bool = False  # of q, k, v and o
+    window: int = 0  # of every other layer, whose heads have sinks
+    experts: int = 0
+    top: int = 0
+    shared: int = 0  # intermediate size of the shared expert
+    fp8: bool = False  # weights are published in fp8, and activations are dispatched so
+
+
+MODELS = (
+    Model(
+        "DeepSeek-V3",
+        "https://huggingface.co/deepseek-ai/DeepSeek-V3/blob/main/config.json: hidden_size 7168, num_attention_heads "
+        "128, v_head_dim 128, intermediate_size 18432, moe_intermediate_size 2048, n_routed_experts 256, "
+        "num_experts_per_tok 8, n_shared_experts 1, fp8 weights",
+        *(7168, 128, 0, 128, 18432),
+        experts=256,
+        top=8,
+        fp8=True,
+    ),
+    Model(
+        "Kimi-K2",
+        "https://huggingface.co/moonshotai/Kimi-K2-Instruct/blob/main/config.json: hidden_size 7168, "
+        "num_attention_heads 64, v_head_dim 128, moe_intermediate_size 2048, n_routed_experts 384, "
+        "num_experts_per_tok 8, n_shared_experts 1, fp8 weights",
+        *(7168, 64, 0, 128, 0),
+        experts=384,
+        top=8,
+        shared=2048,
+        fp8=True,
+    ),
+    Model(
+        "Qwen3-235B-A22B",
+        "https://huggingface.co/Qwen/Qwen3-235B-A22B/blob/main/config.json: hidden_size 4096, num_attention_heads 64, "
+        "num_key_value_heads 4, head_dim 128, num_experts 128, num_experts_per_tok 8",
+        *(4096, 64, 4, 128, 0),
+        experts=128,
+        top=8,
+    ),
+    Model(
+        "Qwen3-32B",
+        "https://huggingface.co/Qwen/Qwen3-32B/blob/main/config.json: hidden_size 5120, num_attention_heads 64, "
+        "num_key_value_heads 8, head_dim 128, intermediate_size 25600",
+        *(5120, 64, 8, 128, 25600),
+    ),
+    Model(
+        "Llama-3.3-70B",
+        "https://huggingface.co/meta-llama/Llama-3.3-70B-Instruct/blob/main/config.json: hidden_size 8192, "
+        "num_attention_heads 64, num_key_value_heads 8, head_dim 128, intermediate_size 28672",
+        *(8192, 64, 8, 128, 28672),
+    ),
+    Model(
+        "gpt-oss-120b",
+        "https://huggingface.co/openai/gpt-oss-120b/blob/main/config.json: hidden_size 2880, num_attention_heads 64, "
+        "num_key_value_heads 8, head_dim 64, attention_bias, sliding_window 128, num_local_experts 128, "
+        "num_experts_per_tok 4",
+        *(2880, 64, 8, 64, 0),
+        bias=True,
+        window=128,
+        experts=128,
+        top=4,
+    ),
+)
+
+
+def ups(model, ranks):
+    """Products whose weights are split by rows: (about, n, k, bias)."""
+    if model.kv_heads:  # with fewer KV heads than ranks, each rank has one
+        heads = model.heads + 2 * max(model.kv_heads, ranks)
+        yield "q, k and v", heads * model.head_dim, model.hidden, model.bias
+    if model.dense:
+        yield "gate and up", 2 * model.dense, model.hidden, False
+    if model.shared:
+        yield "gate and up of the shared expert", 2 * model.shared, model.hidden, False
+
+
+def downs(model):
+    """Products whose weights are split by columns."""
+    yield "o", model.hidden, model.heads * model.head_dim, model.bias
+    if model.dense:
+        yield "down", model.hidden, model.dense, False
+    if model.shared:
+        yield "down of the shared expert", model.hidden, model.shared, False
+
+
+def product(rows, about, n, k, bias):
+    return {"m": rows, "n": n, "k": k, "has_bias": bias, "about": about}
+
+
+def prefill_attention(model, ranks, window):
+    return {
+        "batch": 1,
+        "heads": model.heads // ranks,
+        "kv_heads": max(model.kv_heads // ranks, 1),
+        "head_dim": model.head_dim,
+        "queries": SEQUENCE,
+        "keys": SEQUENCE,
+        "causal": True,
+        "window_left": str(window - 1) if window else "-1",  # a suite has no negative numbers
+        "sinks": model.window > 0,
+        "about": "prefill, sliding window" if window else "prefill",
+    }
+
+
+def decode_attention(model, ranks, window):
+    return {
+        "batch": BATCH,
+        "query_heads": model.heads // ranks,
+        "kv_heads": max(model.kv_heads // ranks, 1),
+        "head_dim": model.head_dim,
+        "page_size": PAGE,
+        "max_keys": CACHE,
+        "window": window,
+        "sinks": model.window > 0,
+        "lengths": "full",
+        "about": "decode, sliding window" if window else "decode",
+    }
+
+
+def cases_of(model, ranks):
+    """(operator, case) of one model on so many ranks."""
+    for up in ups(model, ranks):
+        yield "ag-gemm", product(PREFILL_TOKENS, f"prefill, {up[0]}", *up[1:])
+    for down in downs(model):
+        yield "gemm-rs", product(PREFILL_TOKENS, f"prefill, {down[0]}", *down[1:])
+        yield "gemm-ar", product(DECODE_TOKENS, f"decode, {down[0]}", *down[1:])
+    for about, tokens in (("prefill", PREFILL_TOKENS), ("decode", DECODE_TOKENS)):
+        yield "all-reduce", {"elements": tokens * model.hidden, "about": about}
+    if model.kv_heads:
+        for window in (0, model.window) if model.window else (0,):
+            yield "attention", prefill_attention(model, ranks, window)
+            yield "flash-decode", decode_attention(model, ranks, window)
+    if model.experts:
+        for about, tokens in (("prefill", PREFILL_TOKENS), ("decode", EXPERT_TOKENS)):
+            yield (
+                "moe-a2a",
+                {
+                    "num_experts": model.experts,
+                    "experts_per_token": model.top,
+                    "hidden_dim": model.hidden,
+                    "max_num_tokens": tokens,
+                    "dispatch_dtype": "fp8" if model.fp8 else "same",
+                    "about": about,
+                },
+            )
+
+
+def suite_text():
+    ops = {}
+    for model in MODELS:
+        for ranks in RANKS:
+            for op, case in cases_of(model, ranks):
+                about = case.pop("about")
+                entries = ops.setdefault(op, [])
+                entries.append({**case, "ranks": ranks, "source": model.name, "about": about, "seed": len(entries) + 1})
+    lines = [
+        "{",
+        ' "name": "serving",',
+        ' "title": "Prefill and decode of current models, tensor or expert parallel over 2, 4 and 8 ranks '
+        '(written by tools/serving_suite.py)",',
+        ' "source": "the configurations that the models are published with",',
+        ' "ranks": 8,',
+        ' "sources": {',
+        ",\n".join(f"  {json.dumps(model.name)}: {json.dumps(model.source)}" for model in MODELS),
+        " },",
+        ' "ops": {',
+    ]
+    texts = []
+    for op, entries in sorted(ops.items()):
+        cases = ",\n".join("    " + json.dumps(entry) for entry in entries)
+        texts.append(f'  "{op}": {{\n   "dtype": "bf16",\n   "benchmarks": [\n{cases}\n   ]\n  }}')
+    return "\n".join(lines) + "\n" + ",\n".join(texts) + "\n }\n}\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).parent.parent / "suites" / "serving.json")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    if not options.check:
+        options.file.write_text(suite_text(), encoding="utf-8")
+        return 0
+    if options.file.read_text(encoding="utf-8") == suite_text():
+        return 0
+    print(f"{options.file} is not what tools/serving_suite.py writes", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
