@@ -54,4 +54,20 @@ TEST_F(SuitesCommand, WhatIsExportedCanBeChecked) {
   EXPECT_NE(checked.out.find("8 passed, 0 failed"), std::string::npos) << checked.out;
 }
 
+TEST_F(SuitesCommand, ABenchStatesTheFloorsOfDataSheetsAndTheSuitesSpeedOfLight) {
+  const std::string file = (folder_ / "two.json").string(), json = (folder_ / "out.json").string();
+  std::ofstream(file) << R"({"name": "two", "ranks": 2, "ops": {"gemm-rs": {"benchmarks": [
+      {"m": 64, "n": 128, "k": 128, "seed": 3, "speed_of_light_us_mi300x": 6.5}]}}})";
+  const Output output = run("bench --target emu_sm90 --samples 1 --no-baselines --json " + json + " " + file);
+  EXPECT_EQ(output.code, 0) << output.err;
+  EXPECT_NE(output.out.find("floors by data sheets (a model, without latencies), us: MI300X "), std::string::npos)
+      << output.out;
+  EXPECT_NE(output.out.find("speed of light by the suite, of 2 ranks: 6.50 us"), std::string::npos) << output.out;
+  const auto floors = nlohmann::json::parse(text_of(json)).at("cases").at(0).at("model_floors");
+  for (const char* machine : {"MI300X", "MI350X", "H100", "B200"}) {
+    EXPECT_GT(floors.at(machine).at("floor_us"), 0) << machine;
+    EXPECT_NE(floors.at(machine).at("floor_bound_by").get<std::string>().find("; model: "), std::string::npos);
+  }
+}
+
 }  // namespace
