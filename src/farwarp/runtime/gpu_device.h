@@ -16,8 +16,9 @@
 
 #include "farwarp/base/host_activity.h"
 #include "farwarp/runtime/device.h"
+#include "farwarp/runtime/gpu_handles.h"
 #include "farwarp/runtime/launch_check.h"
-#include "farwarp/runtime/trace_clocks.h"
+#include "farwarp/runtime/trace_room.h"
 #include "farwarp/vendor/code_object.h"
 #include "farwarp/vendor/kernel_info.h"
 
@@ -26,32 +27,6 @@ namespace farwarp {
 /// Copies first wait for their stream with this bound, because the drivers' copies wait for it without one. A stream
 /// that is busy for longer is stuck: every wait of our kernels ends far earlier.
 inline constexpr std::chrono::nanoseconds kCopyTimeout = std::chrono::minutes(2);
-
-template <class Api>
-class GpuEvent final : public Event {
- public:
-  GpuEvent(const Api& api, typename Api::EventHandle handle) : api_(api), handle_(handle) {}
-  ~GpuEvent() override { api_.event_destroy(handle_); }
-  typename Api::EventHandle handle() const { return handle_; }
-
-  std::atomic<bool> recorded = false;  ///< the driver calls an event that was never recorded an invalid handle
-
- private:
-  const Api& api_;
-  typename Api::EventHandle handle_;
-};
-
-template <class Api>
-class GpuGraph final : public Graph {
- public:
-  GpuGraph(const Api& api, typename Api::GraphExecHandle handle) : api_(api), handle_(handle) {}
-  ~GpuGraph() override { api_.graph_exec_destroy(handle_); }
-  typename Api::GraphExecHandle handle() const { return handle_; }
-
- private:
-  const Api& api_;
-  typename Api::GraphExecHandle handle_;
-};
 
 template <class Api>
 class GpuDevice : public Device {
@@ -269,55 +244,23 @@ class GpuDevice : public Device {
     }
     if (trace_symbols_.empty())
       return unavailable("the kernels of this build have no stamps: configure it with -DFARWARP_TRACE=ON");
-    if (trace_room_ == nullptr) {
-      const auto room = allocate(kTraceBytes);
-      if (!room.ok()) return room.status();
-      trace_room_ = *room;
-      if (Status status = fill(trace_room_, 0, kTraceBytes, {}); !status.ok()) return status;
-      if (Status status = synchronize({}, kCopyTimeout.count()); !status.ok()) return status;
-    } else if (trace_used_ > 0) {
-      if (Status status = fill(trace_room_, 0, trace_used_, stream); !status.ok()) return status;
-    }
-    trace_used_ = 0;
-    traced_.clear();
+    if (Status status = trace_room_.open(*this, stream); !status.ok()) return status;
     tracing_ = true;
     return {};
   }
 
   Status stop_trace(Stream stream) override {
     tracing_ = false;
-    const TraceBuffer none{};
     Status status;
     for (const auto& [module, symbol] : trace_symbols_) {
-      if (status.ok()) status = call(api_.copy_to_device, symbol, &none, sizeof(none), native(stream));
+      if (status.ok()) status = set_trace(symbol, {}, stream);
     }
     return status;
   }
 
   Result<DeviceTrace> take_trace() override {
-    std::vector<std::byte> room(trace_used_);
-    Status status = trace_used_ > 0 ? copy_out(room.data(), trace_room_, trace_used_, {}) : Status();
-    DeviceTrace trace;
-    for (const TracedGrid& grid : traced_) {
-      if (!status.ok()) break;
-      const std::size_t warps = grid.blocks * grid.warps;
-      const auto at = [&](const void* pointer) {
-        return room.data() + (static_cast<const std::byte*>(pointer) - static_cast<const std::byte*>(trace_room_));
-      };
-      add_launch({.kernel = grid.kernel,
-                  .blocks = {reinterpret_cast<const TraceBlock*>(at(grid.to.blocks)), grid.blocks},
-                  .warps = static_cast<int>(grid.warps),
-                  .records = {reinterpret_cast<const TraceRecord*>(at(grid.to.records)), warps * grid.to.per_warp},
-                  .per_warp = grid.to.per_warp,
-                  .dropped = {reinterpret_cast<const std::uint32_t*>(at(grid.to.dropped)), warps}},
-                 trace);
-    }
-    if (trace_room_ != nullptr) release(trace_room_);
-    trace_room_ = nullptr;
-    trace_used_ = 0;
-    traced_.clear();
-    if (!status.ok()) return status;
-    return trace;
+    std::lock_guard lock(mutex_);
+    return trace_room_.take(*this);
   }
 
  protected:
@@ -395,38 +338,19 @@ class GpuDevice : public Device {
     return {StatusCode::kMisuse, fmt::format("{} cannot be captured: end the capture of its stream first", operation)};
   }
 
-  // Room for the records of all launches of a trace, of one launch, and of one warp.
-  static constexpr std::size_t kTraceBytes = std::size_t{1} << 30;
-  static constexpr std::size_t kLaunchBytes = std::size_t{256} << 20;
-  static constexpr std::size_t kWarpRecords = 4096;
-
-  struct TracedGrid {
-    std::string kernel;
-    std::size_t blocks, warps;
-    TraceBuffer to;
-  };
-
-  /// Gives the next launch on `stream` its room, in the symbol of its module. A launch that finds none records nothing.
+  /// Before a launch: where it writes its records, in the symbol of its module.
   Status trace_next(const std::string& kernel, const LaunchConfig& config, Stream stream) {
-    const auto blocks = static_cast<std::size_t>(config.blocks);
-    const auto warps =
-        static_cast<std::size_t>((config.threads + shape_.traits.warp_size - 1) / shape_.traits.warp_size);
-    const std::size_t per_warp = std::min(kWarpRecords, kLaunchBytes / (blocks * warps * sizeof(TraceRecord)));
-    const std::size_t heads = blocks * sizeof(TraceBlock);
-    const std::size_t records = blocks * warps * per_warp * sizeof(TraceRecord);
-    const std::size_t dropped = (blocks * warps * sizeof(std::uint32_t) + 63) / 64 * 64;
     std::lock_guard lock(mutex_);
     const auto symbol = trace_symbols_.find(homes_.find(kernel)->second.module);
     if (symbol == trace_symbols_.end()) return {};
-    TraceBuffer to{};
-    if (trace_used_ + heads + records + dropped <= kTraceBytes) {
-      auto* first = static_cast<std::byte*>(trace_room_) + trace_used_;
-      to = {reinterpret_cast<TraceBlock*>(first + records), reinterpret_cast<TraceRecord*>(first),
-            reinterpret_cast<std::uint32_t*>(first + records + heads), static_cast<std::uint32_t>(per_warp), 0};
-      trace_used_ += (heads + records + dropped + 63) / 64 * 64;
-      traced_.push_back({kernel, blocks, warps, to});
-    }
-    return call(api_.copy_to_device, symbol->second, &to, sizeof(to), native(stream));
+    const int warp = shape_.traits.warp_size;
+    return set_trace(symbol->second, trace_room_.next(kernel, config.blocks, (config.threads + warp - 1) / warp),
+                     stream);
+  }
+
+  /// The driver copies `to` before it returns.
+  Status set_trace(void* symbol, const TraceBuffer& to, Stream stream) {
+    return call(api_.copy_to_device, symbol, &to, sizeof(to), native(stream));
   }
 
   Status load(const std::string& name) {
@@ -457,9 +381,7 @@ class GpuDevice : public Device {
   // Traces.
   std::atomic<bool> tracing_ = false;
   std::map<typename Api::ModuleHandle, void*> trace_symbols_;
-  void* trace_room_ = nullptr;
-  std::size_t trace_used_ = 0;
-  std::vector<TracedGrid> traced_;
+  TraceRoom trace_room_;
 };
 
 }  // namespace farwarp
