@@ -1,8 +1,8 @@
 // The device vocabulary: everything that a kernel may do to the machine. Each function is one instruction or one idiom,
 // without policy.
 //
-// This file, matrix_units.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of the
-// same names. contract.md states the memory model that the orders and scopes below refer to. RULES.md gives the rules
+// This file, matrix_units.h, trace.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of
+// the same names. contract.md states the memory model that the orders and scopes below refer to. RULES.md gives the rules
 // for using and extending the vocabulary.
 //
 // Who calls a function: [thread] any thread on its own; [warp] all threads of the warp together; [block] all threads of
@@ -326,6 +326,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 
 #include "farwarp/substrate/amd_forms.h"
 #include "farwarp/substrate/matrix_units.h"
+#include "farwarp/substrate/trace.h"
 
 #if defined(FARWARP_TARGET_CUDA)
 #include "farwarp/substrate/amd_forms_elsewhere.h"
@@ -338,8 +339,10 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/cuda/sync.h"
 #include "farwarp/substrate/cuda/warp.h"
 #include "farwarp/substrate/gpu_cells.h"
+#include "farwarp/substrate/gpu_trace.h"
 #elif defined(FARWARP_TARGET_HIP)
 #include "farwarp/substrate/gpu_cells.h"
+#include "farwarp/substrate/gpu_trace.h"
 #include "farwarp/substrate/hip/async.h"
 #include "farwarp/substrate/hip/clock.h"
 #include "farwarp/substrate/hip/convert.h"
@@ -357,7 +360,7 @@ FARWARP_DEVICE bool park(const void* const (&addresses)[count], int used, std::u
 #include "farwarp/substrate/emu/memory.h"
 #include "farwarp/substrate/emu/mma.h"
 #include "farwarp/substrate/emu/sync.h"
+#include "farwarp/substrate/emu/trace.h"
 #include "farwarp/substrate/emu/warp.h"
 #endif
 #include "farwarp/substrate/packets.h"
-#include "farwarp/substrate/trace.h"

@@ -1,30 +1,22 @@
 // Traces on GPUs, in builds with FARWARP_TRACE. A warp writes its records one after the other; a counter in shared
-// memory says how many. The host sets `farwarp_trace` before each launch (runtime/gpu_device.h).
+// memory says how many (cuda/trace.h and hip/trace.h have what differs). The host sets `farwarp_trace` before each
+// launch (runtime/gpu_device.h).
 #pragma once
 
-#include "farwarp/substrate/trace.h"
+#include "farwarp/substrate/device.h"
 
+#if defined(FARWARP_TRACE)
 #if defined(FARWARP_TARGET_CUDA)
-extern "C" __constant__ farwarp::TraceBuffer farwarp_trace;
-__constant__ farwarp::TraceBuffer farwarp_trace;
-#define FARWARP_SHARED_COUNTERS __shared__
+#include "farwarp/substrate/cuda/trace.h"
 #else
-extern "C" __attribute__((constant, visibility("default"), externally_initialized)) farwarp::TraceBuffer farwarp_trace;
-__attribute__((constant, visibility("default"), externally_initialized)) farwarp::TraceBuffer farwarp_trace;
-#define FARWARP_SHARED_COUNTERS static __attribute__((shared))
+#include "farwarp/substrate/hip/trace.h"
 #endif
 
 namespace farwarp::FARWARP_TARGET {
 
-/// [thread] The number of records of the thread's warp so far.
-FARWARP_DEVICE std::uint32_t* trace_counter() {
-  FARWARP_SHARED_COUNTERS std::uint32_t counters[1024 / Target::kWarpSize];
-  return counters + warp_index();
-}
-
 /// [thread] Called by all threads at their first instruction.
 FARWARP_DEVICE void trace_block_begins() {
-  if (lane_index() == 0) *trace_counter() = 0;
+  if (lane_index() == 0) store(trace_counter(), 0u);
   warp_sync();
   if (thread_index() != 0 || farwarp_trace.blocks == nullptr) return;
   TraceBlock& block = farwarp_trace.blocks[block_index()];
@@ -48,7 +40,7 @@ FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
   record.begin = start.time;
   record.length = static_cast<std::uint32_t>(cycles() - start.time);
   record.lane = static_cast<std::uint8_t>(lane_index());
-  const std::uint32_t number = fetch_add(Shared<std::uint32_t>(trace_counter()), 1u);
+  const std::uint32_t number = fetch_add(trace_counter(), 1u);
   const int warp = block_index() * ((num_threads() + Target::kWarpSize - 1) / Target::kWarpSize) + warp_index();
   if (number >= farwarp_trace.per_warp) {
     farwarp_trace.dropped[warp] = number - farwarp_trace.per_warp + 1;
@@ -62,16 +54,19 @@ FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
   store<Cache::streaming>(to + 1, halves[1]);
 }
 
-FARWARP_DEVICE bool trace_chosen() {
-#if defined(FARWARP_TARGET_CUDA)
-  return lane_index() == __ffs(static_cast<int>(__activemask())) - 1;
-#else
-  return lane_index() == static_cast<int>(__builtin_ctzll(__builtin_amdgcn_read_exec()));
-#endif
-}
-
 FARWARP_DEVICE bool trace_waited(TraceStart start) { return cycles() - start.time > 128; }
 
 }  // namespace farwarp::FARWARP_TARGET
 
-#undef FARWARP_SHARED_COUNTERS
+#else
+
+namespace farwarp::FARWARP_TARGET {
+
+FARWARP_DEVICE TraceStart trace_start() { return {}; }
+FARWARP_DEVICE void trace_end(TraceStart, TraceRecord) {}
+FARWARP_DEVICE bool trace_chosen() { return false; }
+FARWARP_DEVICE bool trace_waited(TraceStart) { return false; }
+
+}  // namespace farwarp::FARWARP_TARGET
+
+#endif

@@ -3,9 +3,14 @@
 // have the same machine code as without the calls.
 #pragma once
 
+#include <cstdint>
+
+#include "farwarp/base/attributes.h"
 #include "farwarp/base/trace.h"
 
 namespace farwarp::FARWARP_TARGET {
+
+FARWARP_DEVICE int lane_index();  // device.h
 
 #if defined(FARWARP_TRACE) || defined(FARWARP_TARGET_EMU_SM90) || defined(FARWARP_TARGET_EMU_GFX942)
 inline constexpr bool kTraced = true;
@@ -38,20 +43,3 @@ FARWARP_DEVICE void trace_warp(TraceStart start, TraceWork work, std::int64_t nu
 }
 
 }  // namespace farwarp::FARWARP_TARGET
-
-#if !defined(FARWARP_TARGET_CUDA) && !defined(FARWARP_TARGET_HIP)
-#include "farwarp/substrate/emu/trace.h"
-#elif defined(FARWARP_TRACE)
-#include "farwarp/substrate/gpu_trace.h"
-#else
-
-namespace farwarp::FARWARP_TARGET {
-
-FARWARP_DEVICE TraceStart trace_start() { return {}; }
-FARWARP_DEVICE void trace_end(TraceStart, TraceRecord) {}
-FARWARP_DEVICE bool trace_chosen() { return false; }
-FARWARP_DEVICE bool trace_waited(TraceStart) { return false; }
-
-}  // namespace farwarp::FARWARP_TARGET
-
-#endif

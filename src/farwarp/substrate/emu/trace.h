@@ -1,6 +1,6 @@
 #pragma once
 
-#include "farwarp/substrate/trace.h"
+#include "farwarp/substrate/device.h"
 
 namespace farwarp::FARWARP_TARGET {
 

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <thread>
 
 #include "farwarp/substrate/emu/machine.h"
+#include "farwarp/world/host/clock_exchange.h"
 #include "farwarp/world/host/device_barrier.h"
 #include "farwarp/world/host/exchange_test_operator.h"
 #include "farwarp/world/host/testing.h"
@@ -333,6 +335,22 @@ TEST_P(WorldTest, SubgroupsAreWorldsOfTheirOwn) {
     auto exchange = Exchange::create(world);
     ASSERT_TRUE(exchange.ok()) << exchange.status().to_string();
     exchange->expect_works(11);
+  });
+}
+
+/// The emulator's devices share a clock. Twice: the cells are written again.
+TEST_P(WorldTest, ClocksOfDevicesAreCompared) {
+  on_streams(3, options(), [](World& world, Stream stream) {
+    for (int call = 0; call < 2; ++call) {
+      const auto offset = exchange_clocks(world, stream);
+      ASSERT_TRUE(offset.ok()) << offset.status().to_string();
+      if (world.rank() == 0) {
+        EXPECT_EQ(offset->ns, 0);
+      } else if (is_emulated(GetParam())) {
+        EXPECT_LE(std::abs(offset->ns), offset->error);
+      }
+      EXPECT_LT(offset->error, 1e9);
+    }
   });
 }
 

@@ -1,15 +1,15 @@
-#include "farwarp/harness/clock_exchange.h"
+#include "farwarp/world/host/clock_exchange.h"
 
 #include <chrono>
 #include <cstring>
 #include <vector>
 
 #include "farwarp/base/sizes.h"
-#include "farwarp/harness/clock_exchange_args.h"
-#include "farwarp/harness/device_buffer.h"
+#include "farwarp/runtime/device_memory.h"
+#include "farwarp/world/clock_exchange_args.h"
 #include "farwarp/world/host/opened_operator.h"
 
-namespace farwarp::harness {
+namespace farwarp {
 namespace {
 
 constexpr std::chrono::seconds kPatience{60};
@@ -30,7 +30,7 @@ ClockOffset offset_from(const std::uint64_t* asked, const std::uint64_t* read) {
 /// The times that this rank's kernel has read.
 Result<std::vector<std::byte>> read_times(World& world, Stream stream, const OpenedOperator& opened) {
   Device& device = world.device();
-  auto times = DeviceBuffer::create(device, kTimes * sizeof(std::uint64_t));
+  auto times = DeviceMemory::create(device, kTimes * sizeof(std::uint64_t));
   if (!times.ok()) return times.status();
   const ClockExchangeArgs args{world.view(), opened.slot(), static_cast<std::int64_t>(opened.buffer(0).offset),
                                times->as<std::uint64_t>()};
@@ -39,7 +39,7 @@ Result<std::vector<std::byte>> read_times(World& world, Stream stream, const Ope
   if (status.ok()) status = device.synchronize(stream, static_cast<std::uint64_t>(patience.count()));
   if (const Status failed = world.status(); !failed.ok()) status = failed;
   std::vector<std::byte> bytes(times->bytes());
-  if (status.ok()) status = times->download(bytes.data(), bytes.size(), stream);
+  if (status.ok()) status = device.copy_out(bytes.data(), times->get(), bytes.size(), stream);
   if (!status.ok()) return status;
   return bytes;
 }
@@ -47,13 +47,13 @@ Result<std::vector<std::byte>> read_times(World& world, Stream stream, const Ope
 }  // namespace
 
 Result<ClockOffset> exchange_clocks(World& world, Stream stream) {
-  if (world.size() == 1 || is_emulated(world.device().target())) return ClockOffset{};
+  if (world.size() == 1) return ClockOffset{};
   static constexpr const char* kSiteNames[] = {"clock"};
   auto opened = OpenedOperator::open(
       world, {.name = "clock exchange",
               .site_names = kSiteNames,
               .configuration = 1,
-              .kernels = {"harness_clock_exchange"},
+              .kernels = {"world_clock_exchange"},
               .buffers = {{static_cast<std::int64_t>(sizeof(std::uint64_t)) * kMaxRanks * kClockRounds}}});
   if (!opened.ok()) return opened.status();
   const auto mine = read_times(world, stream, *opened);
@@ -68,4 +68,4 @@ Result<ClockOffset> exchange_clocks(World& world, Stream stream) {
   return offset_from(asked.data() + world.rank() * kClockRounds * 2, read.data());
 }
 
-}  // namespace farwarp::harness
+}  // namespace farwarp

@@ -5,7 +5,7 @@
 
 #include "farwarp/world/view.h"
 
-namespace farwarp::harness {
+namespace farwarp {
 
 inline constexpr int kClockRounds = 64;  ///< of rank 0 with each other rank
 
@@ -16,4 +16,4 @@ struct ClockExchangeArgs {
   std::uint64_t* times;  ///< rank 0: [kMaxRanks][kClockRounds][2], sent and answered; another rank: [kClockRounds]
 };
 
-}  // namespace farwarp::harness
+}  // namespace farwarp

@@ -4,7 +4,7 @@
 #include "farwarp/base/status.h"
 #include "farwarp/world/host/world.h"
 
-namespace farwarp::harness {
+namespace farwarp {
 
 /// The device's clock minus rank 0's, in nanoseconds. `error` bounds how far that may be off: half of the shortest round
 /// trip, from which it follows.
@@ -14,7 +14,7 @@ struct ClockOffset {
 };
 
 /// Collective; `stream` must be idle. As D. Mills, RFC 5905, section 8: a clock that is read in the middle of a round
-/// trip. Zero on the emulator, whose devices share a clock.
+/// trip.
 Result<ClockOffset> exchange_clocks(World& world, Stream stream);
 
-}  // namespace farwarp::harness
+}  // namespace farwarp

@@ -1,0 +1,26 @@
+// What gpu_trace.h needs of the target.
+#pragma once
+
+#include "farwarp/substrate/device.h"
+
+#if defined(FARWARP_TRACE)
+
+extern "C" {
+__attribute__((constant, visibility("default"))) farwarp::TraceBuffer farwarp_trace;
+}
+
+namespace farwarp::FARWARP_TARGET {
+
+/// [thread] The number of records of the thread's warp so far.
+FARWARP_DEVICE Shared<std::uint32_t> trace_counter() {
+  static __attribute__((shared)) std::uint32_t counters[1024 / Target::kWarpSize];
+  return Shared<std::uint32_t>(counters + warp_index());
+}
+
+FARWARP_DEVICE bool trace_chosen() {
+  return lane_index() == static_cast<int>(__builtin_ctzll(__builtin_amdgcn_read_exec()));
+}
+
+}  // namespace farwarp::FARWARP_TARGET
+
+#endif
