@@ -56,6 +56,13 @@ class Unrolled {
   }
   /// How many tags a step's token and layer are after those of the first one.
   int tag(int index) const { return index / count_ * graph_.tags_of_token() + step(index).layer; }
+  /// The tag of what step `index` writes to `buffer`: that of the step which reads it.
+  int written_tag(int index, int buffer) const {
+    const int reader = reader_after(index, buffer);
+    if (reader < 0 && index >= count_)  // its reader may be in the token after these two
+      return written_tag(index - count_, buffer) + graph_.tags_of_token();
+    return tag(reader < 0 ? index : reader);
+  }
   /// Whether all ranks have added the sums that were in the buffer before when step `index` sends: another step that
   /// adds sums of the same tiles has ended in between. To end, a worker needs each rank's sums, which the peer's worker
   /// with the same tiles sends after it has added those before.
@@ -120,7 +127,7 @@ Status check_write(const Graph& graph, const Unrolled& unrolled, int index, int 
   const Buffer& written = graph.buffers[static_cast<std::size_t>(buffer)];
   if (written.storage == Storage::kOwn || written.storage == Storage::kCopies) return {};  // a worker's own order
   for (const Step::Read& read : step.reads) {
-    if (read.buffer == buffer && read.whole)
+    if (read.buffer == buffer)
       return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, written.name));
   }
   const int before = unrolled.writer_before(index, buffer);
@@ -139,11 +146,14 @@ Status check_write(const Graph& graph, const Unrolled& unrolled, int index, int 
       return invalid_argument(fmt::format("step {} reads {} in another layer than step {}", unrolled.step(reader).name,
                                           written.name, unrolled.step(first).name));
   }
-  if (first < 0 && unrolled.reads(number, buffer))
-    return invalid_argument(fmt::format("step {} writes {}, which its own tasks read", step.name, written.name));
   if (first < 0)
     return invalid_argument(
         fmt::format("step {} writes {}, which no step reads", unrolled.step(before).name, written.name));
+  if (is_packets(written.storage) && unrolled.written_tag(before, buffer) == unrolled.written_tag(index, buffer))
+    return invalid_argument(
+        fmt::format("step {} writes {} again with the tag of step {}: a reader could take packets of either; allowed "
+                    "is another buffer",
+                    step.name, written.name, unrolled.step(before).name));
   return {};
 }
 
