@@ -168,20 +168,18 @@ TEST(Graph, AStepThatWritesWhatItsTasksReadIsNamed) {
 /// Readers tell packets by their tags alone.
 TEST(Graph, PacketsThatAreWrittenTwiceWithOneTagAreNamed) {
   Graph graph;
-  graph.add_buffer("a", Storage::kPackets, 64);
-  graph.add_buffer("b", Storage::kPackets, 64);
+  for (const char* name : {"a", "b", "c", "d"}) graph.add_buffer(name, Storage::kPackets, 64);
   graph.first_inputs = {0};
   graph.steps = {{.name = "first", .reads = {{0, true}}, .writes = {1}},
-                 {.name = "second", .reads = {{1, true}}, .writes = {0}},
-                 {.name = "third", .reads = {{0, true}}, .writes = {1}},
+                 {.name = "second", .reads = {{1, true}}, .writes = {2}},
+                 {.name = "third", .reads = {{2, true}}, .writes = {1}},
                  {.name = "fourth", .reads = {{1, true}}, .writes = {0}}};
   EXPECT_EQ(graph.check().message(),
             "step third writes b again with the tag of step first: a reader could take packets of either; allowed is "
             "another buffer");
   EXPECT_TRUE(graph.with_plain_buffers().check().ok()) << "plain vectors have no tags";
-  const int other = graph.add_buffer("c", Storage::kPackets, 64);
-  graph.steps[2].writes = {other};
-  graph.steps[3].reads = {{other, true}};
+  graph.steps[2].writes = {3};
+  graph.steps[3].reads = {{3, true}};
   EXPECT_TRUE(graph.check().ok()) << graph.check().message();
 }
 

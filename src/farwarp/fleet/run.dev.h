@@ -293,18 +293,6 @@ FARWARP_DEVICE void load_vectors(const typename Model::Context& context, const T
   reported = loader.waits();
 }
 
-/// What the thread waits for at an mbarrier. Told by its role: a site for each wait would take a register, and spill.
-template <int columns>
-FARWARP_DEVICE std::uint32_t mbarrier_site() {
-  const int thread = recomputed(thread_index());  // the loops before need all registers
-  if (thread < kWorkerThreads) return kSiteOperands;
-  if constexpr (streams(columns)) {
-    return thread < kWorkerThreads + Target::kWarpSize ? kSiteSlot : kSiteVectorSlot;
-  } else {
-    return thread < kWorkerThreads + TileFinisher<columns>::kThreads ? kSiteSums : kSiteSlot;
-  }
-}
-
 /// [block] The barriers in shared memory.
 template <class Model>
 FARWARP_DEVICE void initialise_barriers(Shared<std::byte> memory) {
@@ -365,20 +353,24 @@ FARWARP_DEVICE void run(const typename Model::Args& args, Dispatcher dispatcher)
                        begin + launch.end_task};
   block_sync();
   BlockWaits waits;
+  std::uint32_t site = kSiteOperands;  // by role: a site for each wait would take a register, and spill
   if (thread_index() < kWorkerThreads) {
     waits = compute<Model>(context, tasks, dispatcher);
   } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
     if (thread_index() == kWorkerThreads) load_weights<Model>(context, tasks, waits);
     if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors<Model>(context, tasks, dispatcher, waits);
+    site = thread_index() == kWorkerThreads ? kSiteSlot : kSiteVectorSlot;
   } else if constexpr (Target::kHasBulkCopy) {
     constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
     if (thread_index() < kLoader) {
       finish_tiles<Model>(context, tasks, waits);
+      site = kSiteSums;
     } else if (thread_index() == kLoader) {
       load_weights<Model>(context, tasks, waits);
+      site = kSiteSlot;
     }
   }
-  report_expired(waits, launch.view, launch.slot, mbarrier_site<columns>());
+  report_expired(waits, launch.view, launch.slot, site);
   end_call(call, 0);
 }
 

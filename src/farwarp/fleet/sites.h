@@ -8,7 +8,7 @@
 namespace farwarp::fleet {
 
 enum Site : std::uint32_t {
-  // Of a worker's own mbarriers, by who waits; they expire only if something is broken.
+  // Of a worker's own mbarriers, by the role that waits; they expire only if something is broken.
   kSiteOperands,    ///< the warps that compute
   kSiteSums,        ///< the warps that finish tiles
   kSiteSlot,        ///< the thread that loads weights
