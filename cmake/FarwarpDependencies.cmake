@@ -6,6 +6,8 @@ set(Boost_USE_STATIC_LIBS ON)
 find_package(Boost 1.74 REQUIRED COMPONENTS context)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
+# For binaries that run on machines without it: -DSQLite3_LIBRARY=/usr/lib/x86_64-linux-gnu/libsqlite3.a
+find_package(SQLite3 3.35 REQUIRED)
 find_package(ZLIB REQUIRED)  # ZLIB_USE_STATIC_LIBS=ON: static
 set(farwarp_fmt $<IF:$<BOOL:${FARWARP_FMT_HEADER_ONLY}>,fmt::fmt-header-only,fmt::fmt>)
 

@@ -34,6 +34,7 @@ ALLOWED = {
     "fleet": {"tile", "world", "runtime", "machine", "substrate", "base"},
     "models": BELOW_OPS | {"ops", "fleet"},
     "harness": {"world", "runtime", "vendor", "machine", "substrate", "base"},
+    "results": {"harness", "base"},
     "c": {"models", "ops", "world", "runtime", "base"},
 }
 

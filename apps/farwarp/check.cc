@@ -15,6 +15,7 @@
 #include "job.h"
 #include "json_sink.h"
 #include "print.h"
+#include "results_sink.h"
 #include "version.h"
 
 namespace farwarp::cli {
@@ -52,7 +53,8 @@ void name_parameters(harness::CheckOutcome& outcome) {
   }
 }
 
-std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, const JsonSink& json) {
+std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, const JsonSink& json,
+                                  ResultsSink& kept) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
   const bool colour = wants_colour(fileno(table));
   const bool bench = !job.cases.empty() && job.cases[0].bench;
@@ -69,6 +71,7 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, 
     results.push_back(harness::run_case(request, job.group, progress));
     name_parameters(results.back().outcome);
     name_parameters(results.back().bench.check);
+    if (bench) kept.keep(results.back());
     if (terminal) print_text(stderr, "\r\x1b[K");
     const bool group_lost = results.back().group_lost;
     const auto row = bench ? harness::bench_rows : harness::table_row;
@@ -97,19 +100,28 @@ int run_command(const CheckOptions& options, bool bench) {
     return harness::exit_code(job.status());
   }
   const bool quiet = job->group != nullptr && job->group->rank() != 0;
+  ResultsSink kept;
+  if (bench && !quiet) {
+    if (Status status = kept.open(options, job->origin, build_description()); !status.ok())
+      return usage_error(status.message());
+  }
+  std::vector<std::string> read = job->files;
+  read.push_back(kept.path());
   JsonSink json;
-  if (Status status = json.open(quiet ? "" : options.json, job->files); !status.ok())
-    return usage_error(status.message());
+  if (Status status = json.open(quiet ? "" : options.json, read); !status.ok()) return usage_error(status.message());
   if (!quiet && !job->why_target.empty()) print_text(stderr, "{}\n", job->why_target);
   report_interrupts();
   // If the JSON goes to stdout, nothing else may: the table goes to stderr.
   std::FILE* table = json.to_stdout() ? stderr : stdout;
-  const std::vector<CaseResult> results = run_cases(*job, table, quiet, json);
-  if (!quiet) print_text(table, "{}", harness::summary(results, job->skipped));
+  const std::vector<CaseResult> results = run_cases(*job, table, quiet, json, kept);
   const bool complete = results.size() == job->cases.size();
+  const Status stored = kept.finish(complete);
+  if (!quiet) print_text(table, "{}{}", harness::summary(results, job->skipped), kept.summary());
+  if (!stored.ok()) usage_error(stored.message());
   const Status written = json.write(harness::to_json(results, job->skipped, build_description(), complete));
   if (!written.ok()) usage_error(written.message());
-  return std::max(harness::exit_code(results), written.ok() ? 0 : harness::exit_code(written));
+  const auto code_of = [](const Status& status) { return status.ok() ? 0 : harness::exit_code(status); };
+  return std::max({harness::exit_code(results), code_of(stored), code_of(written)});
 }
 
 }  // namespace

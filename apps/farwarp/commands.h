@@ -32,6 +32,10 @@ struct CheckOptions {
   std::string samples;        ///< bench and tune
   bool no_baselines = false;  ///< bench
   std::string out;            ///< tune
+  // bench
+  std::string results, label;
+  bool no_results = false;
+  std::string command;  ///< as it was typed, kept with the results
 };
 
 int check_command(const CheckOptions& options);
@@ -100,6 +104,20 @@ struct GraphCommandOptions {
   bool all = false;
 };
 int graph_command(const GraphCommandOptions& options);
+
+/// Options of leaderboard.
+struct LeaderboardOptions {
+  std::string op, suite, results, json;
+};
+int leaderboard_command(const LeaderboardOptions& options);
+
+/// Options of compare.
+struct CompareOptions {
+  std::string a, b;
+  CheckOptions bench;  ///< what was given of it; texts that were not are empty
+  bool strict = false;
+};
+int compare_command(const CompareOptions& options);
 
 /// Prints "farwarp: message" on stderr, in one line.
 int usage_error(std::string_view message);

@@ -69,6 +69,10 @@ Status select_cases(const CheckOptions& options, const Params& settings, std::st
   if (!loaded.ok()) return loaded.status();
   job.files = std::move(loaded->files);
   job.skipped = std::move(loaded->skipped);
+  job.origin.suite = loaded->suite.name;
+  for (const auto& [key, value] : settings)
+    harness::append_to_list(job.origin.settings, ",", fmt::format("{}={}", key, value));
+  if (options.problem == "share") harness::append_to_list(job.origin.settings, ",", "problem=share");
   for (const harness::SuiteEntry& entry : loaded->suite.entries) {
     if (!op_name.empty() && entry.op != op_name) continue;
     if (options.which != "all" && options.which != name_of(entry.group)) continue;

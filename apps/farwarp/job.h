@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "farwarp/harness/report.h"
 #include "farwarp/harness/runner.h"
+#include "farwarp/results/record.h"
 #include "farwarp/world/host/bootstrap.h"
 
 namespace farwarp::cli {
@@ -18,6 +19,7 @@ struct Job {
   harness::SkippedByOp skipped;
   std::shared_ptr<Bootstrap> group;  ///< of launched processes, or nullptr
   std::string why_target;
+  results::Origin origin;          ///< suite and settings, for results that are kept
   std::vector<std::string> files;  ///< that it is read from
 };
 

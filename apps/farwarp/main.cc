@@ -79,7 +79,44 @@ CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
   add_json(bench, options);
   add_option(bench, "--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
   bench->add_flag("--no-baselines", options.no_baselines, "do not time other libraries beside ours");
+  CLI::Option* results = add_option(
+      bench, "--results", options.results,
+      "SQLite database that keeps samples and machine of each case as soon as it is done, for leaderboard and "
+      "compare (farwarp/results.db in $XDG_DATA_HOME or ~/.local/share)");
+  add_option(bench, "--label", options.label, "name of this run, for compare");
+  bench->add_flag("--no-results", options.no_results, "keep no results")->excludes(results);
   return bench;
+}
+
+CLI::App* add_leaderboard(CLI::App& app, LeaderboardOptions& options) {
+  CLI::App* leaderboard = app.add_subcommand(
+      "leaderboard",
+      "rank farwarp's commits and the baselines that bench has timed, by the geometric mean of a suite's benchmarks");
+  add_option(leaderboard, "operator", options.op, "of the suite: its benchmarks alone");
+  add_option(leaderboard, "--suite", options.suite, "a suite's name (amd2025) or file")->required();
+  add_option(leaderboard, "--results", options.results, "database (where bench keeps results)");
+  add_option(leaderboard, "--json", options.json, "write the results to this file; - is stdout");
+  return leaderboard;
+}
+
+CLI::App* add_compare(CLI::App& app, CompareOptions& options) {
+  CLI::App* compare = app.add_subcommand(
+      "compare",
+      "is B faster than A, or slower? Exit status: 0, or 1 if B is slower or its results are wrong anywhere");
+  add_option(compare, "A", options.a,
+             "kept results: numbers of runs (3 or 3,6, together), a label, or a database (of the last two the newest "
+             "run of each case); or a farwarp program, as ./old/farwarp")
+      ->required();
+  add_option(compare, "B", options.b, "the same; two programs are run by turns, A B B A, with the options of bench")
+      ->required();
+  options.bench.which = options.bench.target = "";
+  add_selection(compare, options.bench);
+  add_option(compare, "--samples", options.bench.samples, "timed calls of each kind, 1..1000 (40)");
+  compare->add_flag("--no-baselines", options.bench.no_baselines, "do not time other libraries beside ours");
+  add_option(compare, "--results", options.bench.results, "database (where bench keeps results)");
+  compare->add_flag("--strict", options.strict, "exit status 2 if nothing is slower and something is UNDECIDED");
+  add_json(compare, options.bench);
+  return compare;
 }
 
 CLI::App* add_tune(CLI::App& app, CheckOptions& options) {
@@ -214,6 +251,10 @@ int run(int argc, char** argv) {
   CLI::App* check = add_check(app, options);
   CLI::App* bench = add_bench(app, bench_options);
   CLI::App* tune = add_tune(app, tune_options);
+  LeaderboardOptions leaderboard_options;
+  CLI::App* leaderboard = add_leaderboard(app, leaderboard_options);
+  CompareOptions compare_options;
+  CLI::App* compare = add_compare(app, compare_options);
   CacheCommandOptions cache_options;
   CLI::App* cache = add_cache(app, cache_options);
   DecodeCommandOptions decode_options;
@@ -239,7 +280,12 @@ int run(int argc, char** argv) {
   if (*list) return list_command(kernels);
   if (*suites) return suites_command(suites_options);
   if (*check) return check_command(options);
-  if (*bench) return bench_command(bench_options);
+  if (*bench) {
+    for (int i = 0; i < argc; ++i) harness::append_to_list(bench_options.command, " ", argv[i]);
+    return bench_command(bench_options);
+  }
+  if (*leaderboard) return leaderboard_command(leaderboard_options);
+  if (*compare) return compare_command(compare_options);
   if (*trace) return trace_command(trace_options);
   if (*tune) return tune_command(tune_options);
   if (*cache) return cache_command(cache_options);

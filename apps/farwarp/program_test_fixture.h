@@ -27,6 +27,9 @@ inline std::string text_of(const std::filesystem::path& path) {
 
 class ProgramTest : public testing::Test {
  protected:
+  /// Benches keep their results in the folder, not among those of the test's user.
+  ProgramTest() { setenv("XDG_DATA_HOME", (folder_ / "data").c_str(), 1); }
+  ~ProgramTest() override { unsetenv("XDG_DATA_HOME"); }
 
   Output run(const std::string& arguments) const {
     const std::string command = std::string(FARWARP_PROGRAM) + " " + arguments + " >" + (folder_ / "out").string() +

@@ -18,7 +18,7 @@ Status Contest::sample(bool ours, const Work& work, bool cold, std::vector<doubl
 }
 
 Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& contenders) {
-  std::vector<std::vector<double>> samples(contenders.size());
+  std::vector<std::vector<double>> samples(contenders.size()), mhz(contenders.size());
   for (int i = -kWarmUps; i < samples_; ++i) {
     use_for(std::max(i, 0));
     for (std::size_t c = 0; c < contenders.size(); ++c) {
@@ -26,6 +26,7 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
       if (Status status = sample(contenders[c].ours, contenders[c].step, true, i < 0 ? ignored : samples[c]);
           !status.ok())
         return status;
+      if (i >= 0) mhz[c].push_back(timer_.clock_mhz());
     }
   }
   use_for(0);
@@ -34,12 +35,14 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
     return status;
   std::vector<Measurement> measurements;
   for (std::size_t c = 0; c < contenders.size(); ++c) {
-    auto slowest = timer_.slowest(samples[c]);
+    auto slowest = timer_.slowest(samples[c], mhz[c]);
     if (!slowest.ok()) return slowest.status();
     Measurement measurement;
     measurement.name = contenders[c].name;
     measurement.ours = contenders[c].ours;
-    measurement.time_us = summarise(std::move(*slowest));
+    measurement.time_us = summarise(std::move(slowest->us));
+    const bool known = std::all_of(slowest->mhz.begin(), slowest->mhz.end(), [](double clock) { return clock > 0; });
+    if (known) measurement.time_us.mhz = std::move(slowest->mhz);
     measurements.push_back(std::move(measurement));
   }
   return measurements;

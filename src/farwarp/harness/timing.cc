@@ -9,6 +9,7 @@
 
 #include "farwarp/harness/flush_args.h"
 #include "farwarp/harness/tracing.h"
+#include "farwarp/vendor/cuda_driver.h"
 
 namespace farwarp::harness {
 namespace {
@@ -29,6 +30,21 @@ constexpr int kWakingFills = 100;
 // Ranks prepare on the host at different speeds.
 constexpr std::chrono::minutes kHostPatience{10};
 
+/// Empty where there is no such clock, or nobody who reads it.
+std::optional<nvml::SmClock> clock_of(const Device& device) {
+  if (device.target() != TargetKind::kCuda) return {};
+  const auto driver = cuda::Driver::open();
+  char bus_id[32] = {};
+  int handle = 0;
+  if (!driver.ok() || (*driver)->device_get(&handle, device.ordinal()) != cuda::Error::kSuccess ||
+      (*driver)->device_bus_id(bus_id, sizeof(bus_id), handle) != cuda::Error::kSuccess)
+    return {};
+  const auto clock = nvml::SmClock::open(bus_id);
+  return clock.ok() ? std::optional(*clock) : std::nullopt;
+}
+
+}  // namespace
+
 double quantile(const std::vector<double>& sorted, double q) {
   const double place = q * static_cast<double>(sorted.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -36,13 +52,12 @@ double quantile(const std::vector<double>& sorted, double q) {
   return sorted[below] + (sorted[above] - sorted[below]) * (place - std::floor(place));
 }
 
-}  // namespace
-
 Timing summarise(std::vector<double> samples) {
   if (samples.empty()) return {};
-  std::sort(samples.begin(), samples.end());
-  return {quantile(samples, 0.5), quantile(samples, 0.1), quantile(samples, 0.9), samples.front(),
-          static_cast<int>(samples.size())};
+  std::vector<double> sorted = samples;
+  std::sort(sorted.begin(), sorted.end());
+  return {quantile(sorted, 0.5), quantile(sorted, 0.1),           quantile(sorted, 0.9),
+          sorted.front(),        static_cast<int>(sorted.size()), std::move(samples)};
 }
 
 Result<DeviceTimer> DeviceTimer::create(World& world, Stream stream) {
@@ -58,6 +73,7 @@ Result<DeviceTimer> DeviceTimer::create(World& world, Stream stream) {
   if (!end.ok()) return end.status();
   DeviceTimer timer(world, stream, std::move(*barrier), std::move(*flush), *flushing, std::move(*start),
                     std::move(*end));
+  timer.clock_ = clock_of(device);
   if (world.size() > 1 && !is_emulated(device.target())) {
     const auto waking = world.allocate(kWakingBytes);
     if (!waking.ok()) return waking.status();
@@ -117,6 +133,7 @@ Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool c
     if (!enqueued.ok()) return enqueued;
     if (const Status status = world_->status(); !status.ok()) return status;
     if (!done.ok()) return done;
+    if (clock_) clock_mhz_ = clock_->mhz();
     const Result<bool> everybody = all_in_time(in_time);
     if (!everybody.ok()) return everybody.status();
     if (!*everybody) continue;
@@ -142,17 +159,27 @@ Result<bool> DeviceTimer::all_in_time(bool mine) {
 }
 
 Result<std::vector<double>> DeviceTimer::slowest(const std::vector<double>& mine) {
-  std::vector<std::byte> bytes(mine.size() * sizeof(double));
-  std::memcpy(bytes.data(), mine.data(), bytes.size());
+  auto slow = slowest(mine, std::vector<double>(mine.size()));
+  if (!slow.ok()) return slow.status();
+  return std::move(slow->us);
+}
+
+Result<Slowest> DeviceTimer::slowest(const std::vector<double>& mine, const std::vector<double>& mhz) {
+  std::vector<double> sent = mine;
+  sent.insert(sent.end(), mhz.begin(), mhz.end());
+  std::vector<std::byte> bytes(sent.size() * sizeof(double));
+  std::memcpy(bytes.data(), sent.data(), bytes.size());
   const auto all = world_->bootstrap().allgather(bytes, kHostPatience);
   if (!all.ok()) return all.status();
-  std::vector<double> worst = mine;
+  Slowest worst{mine, mhz};
   for (const std::vector<std::byte>& theirs : *all) {
     if (theirs.size() != bytes.size()) return internal_error("ranks took different numbers of samples");
-    for (std::size_t i = 0; i < worst.size(); ++i) {
-      double sample = 0;
-      std::memcpy(&sample, theirs.data() + i * sizeof(double), sizeof(double));
-      worst[i] = std::max(worst[i], sample);
+    std::vector<double> values(sent.size());
+    std::memcpy(values.data(), theirs.data(), theirs.size());
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      if (values[i] <= worst.us[i]) continue;
+      worst.us[i] = values[i];
+      worst.mhz[i] = values[mine.size() + i];
     }
   }
   return worst;

@@ -15,6 +15,7 @@
 
 #include "farwarp/base/status.h"
 #include "farwarp/harness/device_buffer.h"
+#include "farwarp/vendor/nvml.h"
 #include "farwarp/world/host/device_barrier.h"
 #include "farwarp/world/host/world.h"
 
@@ -24,11 +25,20 @@ namespace farwarp::harness {
 struct Timing {
   double median = 0, p10 = 0, p90 = 0, min = 0;
   int n = 0;
+  std::vector<double> samples = {};  ///< in the order in which they were taken
+  std::vector<double> mhz = {};      ///< clock of the slowest rank's multiprocessors in each; empty: not known
 };
-/// Quantiles by linear interpolation; zeros without samples.
+/// By linear interpolation, `q` in 0..1. `sorted` has at least one element and ascends.
+double quantile(const std::vector<double>& sorted, double q);
+/// Quantiles; zeros without samples.
 Timing summarise(std::vector<double> samples);
 
 using Work = std::function<Status()>;
+
+/// Of each sample the time of the slowest rank, in microseconds, and the clock of that rank.
+struct Slowest {
+  std::vector<double> us, mhz;
+};
 
 class DeviceTimer {
  public:
@@ -50,6 +60,10 @@ class DeviceTimer {
 
   /// Collective. For each sample, the time of the slowest rank.
   Result<std::vector<double>> slowest(const std::vector<double>& mine);
+  /// Collective. The same with clocks. `mhz`: clock_mhz() after each sample.
+  Result<Slowest> slowest(const std::vector<double>& mine, const std::vector<double>& mhz);
+  /// The clock of this rank's multiprocessors when the latest sample had ended, in MHz; 0: not known.
+  double clock_mhz() const { return clock_mhz_; }
 
  private:
   DeviceTimer(World& world, Stream stream, DeviceBarrier barrier, DeviceBuffer flush, const Kernel& flushing,
@@ -75,6 +89,8 @@ class DeviceTimer {
   SymmetricBuffer waking_;  ///< written by the previous rank; empty where there are no links
   std::unique_ptr<Event> start_, end_;
   std::uint64_t hold_ns_ = 500'000;  ///< of the next sample's first try; each rank has its own
+  std::optional<nvml::SmClock> clock_;
+  double clock_mhz_ = 0;
 };
 
 }  // namespace farwarp::harness

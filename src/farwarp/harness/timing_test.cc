@@ -10,6 +10,7 @@ TEST(Summarise, Quantiles) {
   EXPECT_EQ(timing.median, 3);
   EXPECT_EQ(timing.min, 1);
   EXPECT_EQ(timing.n, 5);
+  EXPECT_EQ(timing.samples, (std::vector<double>{5, 1, 4, 2, 3}));
   EXPECT_DOUBLE_EQ(timing.p10, 1.4);
   EXPECT_DOUBLE_EQ(timing.p90, 4.6);
   EXPECT_EQ(summarise({7}).p90, 7);
@@ -45,6 +46,12 @@ TEST(DeviceTimer, CountsTheWorkOfTheSlowestRank) {
     const auto slowest = timer->slowest(mine);
     if (!slowest.ok()) return slowest.status();
     for (const double us : *slowest) EXPECT_NEAR(us, 400, 5);
+    const double mhz = world->rank() == 1 ? 1200 : 1900;
+    const auto with_clocks = timer->slowest({mine[0], world->rank() == 1 ? 1.0 : 2.0}, {mhz, mhz});
+    if (!with_clocks.ok()) return with_clocks.status();
+    EXPECT_EQ(with_clocks->us[1], 2);
+    EXPECT_EQ(with_clocks->mhz, (std::vector<double>{1200, 1900})) << "the clock of the slowest rank";
+    EXPECT_EQ(timer->clock_mhz(), 0) << "the emulator has none";
     EXPECT_FALSE(timer->slowest(std::vector<double>(world->rank() + 1u)).ok()) << "different numbers of samples";
     const Status closed = timer->close();
     device.destroy_stream(*stream);

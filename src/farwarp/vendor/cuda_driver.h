@@ -126,6 +126,7 @@ struct IpcHandle {
   X(device_count, cuDeviceGetCount, (int* count))                                                                     \
   X(device_get, cuDeviceGet, (int* device, int ordinal))                                                              \
   X(device_name, cuDeviceGetName, (char* name, int length, int device))                                               \
+  X(device_bus_id, cuDeviceGetPCIBusId, (char* id, int length, int device))                                           \
   X(device_attribute, cuDeviceGetAttribute, (int* value, int attribute, int device))                                  \
   X(primary_context_retain, cuDevicePrimaryCtxRetain, (ContextHandle * context, int device))                          \
   X(primary_context_release, cuDevicePrimaryCtxRelease_v2, (int device))                                              \
