@@ -55,25 +55,6 @@ def random_settings(rng, operator):
     return rng.choice(ODD_TEXTS) if rng.random() < 0.02 else text
 
 
-def random_results(rng, folder):
-    files = [str(folder / name) for name in ("results.db", "out.json", "pipe", "none/results.db")]
-    return ["--results", rng.choice([files[0]] * 3 + files + [str(folder), "/dev/null", "", rng.choice(ODD_TEXTS)])]
-
-
-def random_reader(rng, command, folder):
-    """A line of leaderboard or compare, of what benches have kept before."""
-    sides = ["1", "2", "1,2", "main", str(folder / "results.db"), str(folder / "pipe"), "/bin/false"]
-    line = [command]
-    if command == "compare":
-        line += [rng.choice(sides + [rng.choice(ODD_TEXTS)]) for _ in range(rng.choice([1, 2, 2, 2, 2]))]
-    else:
-        line += ["--suite", rng.choice(["amd2025", "decode", rng.choice(ODD_TEXTS)])]
-    choices = [["--json", str(folder / "out.json")], ["--strict"], ["--ranks", "2"], ["gemm"]]
-    for option in [random_results(rng, folder), *rng.sample(choices, rng.randrange(2))]:
-        line += option
-    return line
-
-
 def random_selection(rng, command, folder):
     """Options of check, bench and tune. A line has few of them, so that most lines reach an operator."""
     operator = rng.choice(sorted(OPERATORS)) if rng.random() < 0.97 else rng.choice(ODD_TEXTS + ["no-such-op"])
@@ -103,8 +84,6 @@ def random_selection(rng, command, folder):
         choices += [["--schedules", rng.choice(["1", "2", "3"])], ["--calls", rng.choice(["1", "2", "3"])]]
     else:
         choices += [["--samples", rng.choice(["1", "2"])], ["--no-baselines"]]
-    if command == "bench":
-        choices += [["--label", rng.choice(["main", "12", "a/b"])], ["--no-results"], random_results(rng, folder)]
     for option in rng.sample(choices, rng.randrange(3)):
         if rng.random() < 0.05 and len(option) > 1:
             option = [option[0], rng.choice(ODD_TEXTS)]
@@ -187,7 +166,6 @@ def random_line(rng, program, folder):
         ["check"] * 16
         + ["bench"] * 2
         + ["decode"] * 2
-        + ["leaderboard", "compare", "compare"]
         + ["graph", "tune", "list", "suites", "doctor", "launch", "", "fly"]
         + [rng.choice(ODD_TEXTS)]
     )
@@ -195,8 +173,6 @@ def random_line(rng, program, folder):
         return random_decode(rng, folder)
     if command == "graph":
         return random_graph(rng)
-    if command in ("leaderboard", "compare"):
-        return random_reader(rng, command, folder)
     if command in ("check", "bench", "tune"):
         return random_selection(rng, command, folder)
     if command == "suites":
