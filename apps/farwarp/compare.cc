@@ -105,8 +105,7 @@ Result<int> run_program(const std::vector<std::string>& arguments) {
   return WEXITSTATUS(status);
 }
 
-std::vector<std::string> bench_of(const std::string& program, const CompareOptions& options, const std::string& path,
-                                  const std::string& label) {
+std::vector<std::string> bench_of(const std::string& program, const CompareOptions& options, const std::string& label) {
   const CheckOptions& bench = options.bench;
   std::vector<std::string> arguments = {program, "bench"};
   if (!bench.what.empty()) arguments.push_back(bench.what);
@@ -122,21 +121,19 @@ std::vector<std::string> bench_of(const std::string& program, const CompareOptio
   add("--deadline-ms", bench.deadline_ms);
   add("--samples", bench.samples);
   if (bench.no_baselines) arguments.push_back("--no-baselines");
-  add("--results", path);
+  add("--results", bench.results);
   add("--label", label);
   return arguments;
 }
 
 /// A, B, B, A: what drifts during the session adds as much to one as to the other.
 Result<std::pair<Side, Side>> bench_in_turn(const CompareOptions& options) {
-  const auto path = results_path(options.bench.results);
-  if (!path.ok()) return path.status();
   const std::string session =
       fmt::format("compare {:%Y-%m-%dT%H:%M:%SZ} {}",
                   fmt::gmtime(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())), getpid());
   const std::string names[] = {options.a, options.b}, letters[] = {"A", "B"};
   for (const int turn : {0, 1, 1, 0}) {
-    const auto arguments = bench_of(names[turn], options, *path, fmt::format("{} {}", session, letters[turn]));
+    const auto arguments = bench_of(names[turn], options, fmt::format("{} {}", session, letters[turn]));
     print_text(stderr, "{}: {}\n", letters[turn], fmt::join(arguments, " "));
     const auto code = run_program(arguments);
     if (!code.ok()) return about(letters[turn].c_str(), names[turn], code.status());

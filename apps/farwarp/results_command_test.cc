@@ -103,7 +103,7 @@ TEST_F(ResultsCommands, BadPathsAndLabelsAreRefusedBeforeAnythingRuns) {
         {std::string("--label 12"),
          "--label is '12': allowed are up to 100 printable ASCII characters, the first one "
          "a letter, without '/' and without .db at the end"},
-        {"--results " + name("r.db") + " --no-results", "--no-results excludes --results"},
+        {"--results " + name("r.db") + " --no-results", "--results excludes --no-results"},
         {"--results " + name("r.db") + " --json " + name("r.db"),
          "--json is '" + name("r.db") + "': the command reads it"}}) {
     const Output output = bench(arguments);
@@ -208,7 +208,7 @@ TEST_F(ResultsCommands, CompareSaysWhatItCannotCompare) {
        {std::pair(std::string("1 2"), std::string("B is '2': there is no run 2; allowed: runs 1..1, old")),
         {"1 new", "B is 'new': no run has this label; allowed: runs 1..1, old"},
         {"1,1 1", "A is '1,1': run 1 is named twice; allowed: each run once"},
-        {"1 0", "B is '0': run is '0': allowed is 1..9223372036854775807"},
+        {"1 0", "B is '0': run is '0': allowed is an integer in 1..9223372036854775807"},
         {"1 " + none, "B is '" + none + "': there is no such database or program"},
         {"1 " + suite_, "B is '" + suite_ + "': file is not a database"},
         {"1 1 --ranks 2", "--ranks is '2': allowed only if A and B are programs, which compare runs"},

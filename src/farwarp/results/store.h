@@ -33,7 +33,7 @@ struct RunRecord {
 /// One way of doing a case's work, timed. Times are in microseconds, cold, of the slowest rank.
 struct SeriesRecord {
   std::int64_t id = 0;
-  std::string name;   ///< "fused", "NCCL 2.28.9, sorted, graph"
+  std::string name;        ///< "fused", "NCCL 2.28.9, sorted, graph"
   std::string entry = {};  ///< whose time it is on a leaderboard; empty: a part of a case, or the same in another way
   bool ours = true;
   double graph_us = 0, back_to_back_us = 0;  ///< medians; 0: not measured
