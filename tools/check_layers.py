@@ -49,7 +49,9 @@ EMULATOR_USERS = re.compile(r"src/farwarp/(runtime/|harness/runner\.)")
 
 # device.h declares the vocabulary and includes, at its end, the files that define it. These include device.h, as -inl
 # files do.
-DEFINITIONS = re.compile(r"src/farwarp/substrate/((cuda|hip|emu)/|gpu_(cells|trace)\.h|packets\.h|amd_forms_elsewhere\.h)")
+DEFINITIONS = re.compile(
+    r"src/farwarp/substrate/((cuda|hip|emu)/|gpu_(cells|trace)\.h|packets\.h|amd_forms_elsewhere\.h)"
+)
 VOCABULARY = "src/farwarp/substrate/device.h"
 
 # Leaves may include anything, because no other code may include them.

@@ -383,7 +383,8 @@ TEST_F(CommandLine, AnInterruptedRunKeepsTheResultsThatItHas) {
   EXPECT_EQ(root.value("complete", true), false);
   ASSERT_EQ(root["cases"].size(), 1u);
   EXPECT_EQ(root["cases"][0]["pass"], true);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2) << "nothing is left beside the file";
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2)
+      << "nothing is left beside the file";
 }
 
 TEST_F(CommandLine, LaunchedProcessesCheckTogether) {

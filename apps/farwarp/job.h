@@ -23,8 +23,8 @@ struct Job {
   std::vector<std::string> files;  ///< that it is read from
 };
 
-/// `timed`: the name of the command if it times its cases, else empty. trace, too, which takes one case. An error says which option is wrong, or what the
-/// machine lacks.
+/// `timed`: the name of the command if it times its cases, else empty. trace, too, which takes one case. An error says
+/// which option is wrong, or what the machine lacks.
 Result<Job> make_job(const CheckOptions& options, std::string_view timed);
 
 }  // namespace farwarp::cli

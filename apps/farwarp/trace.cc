@@ -38,8 +38,8 @@ Status choose_case(Job& job, const std::string& label) {
       fmt::format("{} cases are selected; name one: --case {}", job.cases.size(), job.cases[0].label));
 }
 
-/// A GPU's case is timed, so that the ranks start together on a cold L2; the emulator's is checked under the schedule of
-/// its seed.
+/// A GPU's case is timed, so that the ranks start together on a cold L2; the emulator's is checked under the schedule
+/// of its seed.
 void prepare(CaseRequest& request) {
   request.options.adversarial = true;
   if (is_emulated(request.options.target)) {
@@ -106,8 +106,9 @@ int trace_command(const TraceOptions& options) {
   if (first) {
     const std::string description = description_of(request, collector);
     if (Status status = sink.write(harness::trace_file(*events, description)); !status.ok()) return fail(status);
-    print_text(sink.to_stdout() ? stderr : stdout, "{}: {} events; {}\nopen it at ui.perfetto.dev, or with trace_processor\n", options.out,
-               events->size(), description);
+    print_text(sink.to_stdout() ? stderr : stdout,
+               "{}: {} events; {}\nopen it at ui.perfetto.dev, or with trace_processor\n", options.out, events->size(),
+               description);
   }
   return harness::exit_code(result);
 }

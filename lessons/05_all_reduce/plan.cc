@@ -11,8 +11,7 @@ namespace farwarp::lessons {
 Result<AllReducePlan> plan_all_reduce(const AllReduceDesc& desc, const MachineShape& shape, int ranks) {
   constexpr int kMaxElements = 1 << 20;
   if (desc.elements < 1 || desc.elements > kMaxElements)
-    return invalid_argument(
-        fmt::format("AllReduceDesc.elements is {}; allowed: 1 to {}", desc.elements, kMaxElements));
+    return invalid_argument(fmt::format("AllReduceDesc.elements is {}; allowed: 1 to {}", desc.elements, kMaxElements));
   if (desc.max_sms < 0)
     return invalid_argument(fmt::format("AllReduceDesc.max_sms is {}; allowed: 0 (all) or more", desc.max_sms));
   const int most_blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);

@@ -1,5 +1,5 @@
-// What kernels record of themselves: a record for each piece of work of a warp. Device code writes them by the functions
-// of substrate/trace.h; Device::start_trace() and finish_trace() (runtime/device.h) hand them out.
+// What kernels record of themselves: a record for each piece of work of a warp. Device code writes them by the
+// functions of substrate/trace.h; Device::start_trace() and take_trace() (runtime/device.h) hand them out.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 // Four times the L2 of an H200 (60 MB), and equal to the last-level cache of an MI300X (256 MB).
 constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 constexpr std::size_t kFlushBytesEmulated = 4096;  // the emulator has no caches
-// A hold that was too short is doubled for the next try; the shortest one lasts as long as the enqueuing of most samples.
+// A hold that was too short is doubled for the next try; the shortest one lasts as long as the enqueuing of most
+// samples.
 constexpr std::uint64_t kShortestHoldNs = 500'000;
 constexpr int kTries = 10;
 // NVLinks that were idle for some milliseconds take about 190 us to reach full speed again (see MEASURED.md). Barriers
@@ -37,7 +38,7 @@ std::optional<nvml::SmClock> clock_of(const Device& device) {
   char bus_id[32] = {};
   int handle = 0;
   if (!driver.ok() || (*driver)->device_get(&handle, device.ordinal()) != cuda::Error::kSuccess ||
-      (*driver)->device_bus_id(bus_id, sizeof(bus_id), handle) != cuda::Error::kSuccess)
+      (*driver)->device_bus_id(bus_id, static_cast<int>(sizeof(bus_id)), handle) != cuda::Error::kSuccess)
     return {};
   const auto clock = nvml::SmClock::open(bus_id);
   return clock.ok() ? std::optional(*clock) : std::nullopt;

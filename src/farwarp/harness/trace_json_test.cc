@@ -16,7 +16,8 @@ constexpr std::uint64_t kHeap = 0x10000000, kHeapBytes = 0x1000000;  // heap r b
 
 TraceEvent event(double begin, double length, int warp, TraceRecord record) { return {begin, length, 1, warp, record}; }
 
-/// Two ranks; rank 1 counts from 5,000 ns earlier. Rank 0 puts tag 9 to cell 64 of rank 1 at 1,500, where two warps wait.
+/// Two ranks; rank 1 counts from 5,000 ns earlier. Rank 0 puts tag 9 to cell 64 of rank 1 at 1,500, where two warps
+/// wait.
 RankTrace rank(int number) {
   RankTrace trace;
   trace.rank = number;

@@ -50,8 +50,8 @@ struct Board {
 inline constexpr const char* kFastestBaseline = "fastest baseline";
 
 /// One board for each machine, number of ranks and settings of which there are times. `op`: of this operator's
-/// benchmarks alone; empty: of all. Of an entry's runs the newest counts in each case. A time counts if its outputs were
-/// verified, it is not below its floor, and its parameters are those of the newest run of the case.
+/// benchmarks alone; empty: of all. Of an entry's runs the newest counts in each case. A time counts if its outputs
+/// were verified, it is not below its floor, and its parameters are those of the newest run of the case.
 Result<std::vector<Board>> leaderboard(Store& store, const harness::Suite& suite, const std::string& op);
 
 /// Tables for people, and JSON for programs.

@@ -32,7 +32,7 @@ struct TracedLaunch {
 struct DeviceTrace {
   std::vector<TracedLaunch> launches;
   std::uint64_t origin = 0;  ///< an integer, because a double does not hold today's nanoseconds
-  double clock_error = 0;  ///< how far a time may be from the device's clock, in the same unit
+  double clock_error = 0;    ///< how far a time may be from the device's clock, in the same unit
 };
 
 }  // namespace farwarp

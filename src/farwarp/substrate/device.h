@@ -1,9 +1,9 @@
 // The device vocabulary: everything that a kernel may do to the machine. Each function is one instruction or one idiom,
 // without policy.
 //
-// This file, matrix_units.h, trace.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files of
-// the same names. contract.md states the memory model that the orders and scopes below refer to. RULES.md gives the rules
-// for using and extending the vocabulary.
+// This file, matrix_units.h, trace.h and amd_forms.h declare and document it; cuda/, hip/ and emu/ define it in files
+// of the same names. contract.md states the memory model that the orders and scopes below refer to. RULES.md gives the
+// rules for using and extending the vocabulary.
 //
 // Who calls a function: [thread] any thread on its own; [warp] all threads of the warp together; [block] all threads of
 // the block together, and none has exited.

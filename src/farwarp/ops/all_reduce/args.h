@@ -13,7 +13,7 @@ inline constexpr const char* kSiteNames[kSites] = {"a peer's vector", "a peer's 
                                                    "a peer's finished sums"};
 
 inline constexpr int kVectorBytes = 16;
-inline constexpr int kMaxThreads = 512;     ///< of a block, with the warp that keeps the operator's cells
+inline constexpr int kMaxThreads = 512;      ///< of a block, with the warp that keeps the operator's cells
 inline constexpr int kOneShotThreads = 256;  ///< that send and add up, while there are multiprocessors for more blocks
 /// A chunk, which one signal tells of: a power of two in between.
 inline constexpr int kLeastChunkVectors = 64, kMaxChunkVectors = 256;

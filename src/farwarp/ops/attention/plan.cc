@@ -57,9 +57,8 @@ Status check_pages(const AttentionDesc& desc) {
 Status check_sizes(const AttentionDesc& desc) {
   return first_failure(
       {check_range("batch", desc.batch, 1, kMaxBatch), check_range("heads", desc.heads, 1, kMaxHeads),
-       check_range("kv_heads", desc.kv_heads, 1, kMaxHeads),
-       check_range("max_queries", desc.max_queries, 1, kMaxRows), check_range("max_keys", desc.max_keys, 1, kMaxRows),
-       check_range("window_left", desc.window_left, -1, kMaxRows),
+       check_range("kv_heads", desc.kv_heads, 1, kMaxHeads), check_range("max_queries", desc.max_queries, 1, kMaxRows),
+       check_range("max_keys", desc.max_keys, 1, kMaxRows), check_range("window_left", desc.window_left, -1, kMaxRows),
        check_range("window_right", desc.window_right, -1, kMaxRows), check_range("max_sms", desc.max_sms, 0, 1 << 16),
        desc.ragged_queries ? check_range("total_queries", desc.total_queries, 1, kMaxRows)
                            : check_range("total_queries", desc.total_queries, 0, 0),

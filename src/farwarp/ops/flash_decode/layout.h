@@ -13,9 +13,9 @@ inline constexpr int kThreads = 384;                  ///< a warpgroup that load
 inline constexpr int kMultipliers = 2;                ///< warpgroups that multiply
 inline constexpr int kQueryBuffers = 2;               ///< of rows of q
 inline constexpr int kPanelBytes = kStageKeys * 128;  ///< 64 keys of 64 elements, swizzled
-inline constexpr int kMaxSharedBytes = 227 * 1024;   ///< of a block
+inline constexpr int kMaxSharedBytes = 227 * 1024;    ///< of a block
 inline constexpr int kGroupRows = 16;                 ///< most rows of an item whose works may have several splits
-inline constexpr int kMaxListed = 64;                ///< items that a block merges after its works
+inline constexpr int kMaxListed = 64;                 ///< items that a block merges after its works
 inline constexpr int kBarrierBytes = 512;             ///< barriers and words
 
 struct DecodeShared {

@@ -31,9 +31,8 @@ Status wrong(const char* field, int value, const std::string& allowed) {
 
 Status check_size(const char* field, int value, int unit) {
   if (value >= unit && value <= kMaxSize && value % unit == 0) return {};
-  return wrong(
-      field, value,
-      unit == 1 ? fmt::format("1 to {}", kMaxSize) : fmt::format("a multiple of {} up to {}", unit, kMaxSize));
+  return wrong(field, value,
+               unit == 1 ? fmt::format("1 to {}", kMaxSize) : fmt::format("a multiple of {} up to {}", unit, kMaxSize));
 }
 
 }  // namespace

@@ -169,9 +169,9 @@ Status tile_mfma(const TilingRequest& request, const char* desc, Tiling& result)
                                       : static_cast<int>(std::clamp<std::int64_t>(
                                             std::min<std::int64_t>(idle, result.steps / kFewestSteps), 1, kMaxSplits));
   if (result.splits > result.steps)
-    return wrong(desc, "splits", request.splits,
-                 fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMaxSplits),
-                             result.depth));
+    return wrong(
+        desc, "splits", request.splits,
+        fmt::format("0 (the plan's choice), or 1 to {} steps of {}", std::min(result.steps, kMaxSplits), result.depth));
   result.threads = shape.threads();
   result.shared_bytes = shape.shared_bytes();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors", result.tiles(), result.rows,

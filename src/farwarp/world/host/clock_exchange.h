@@ -6,8 +6,8 @@
 
 namespace farwarp {
 
-/// The device's clock minus rank 0's, in nanoseconds. `error` bounds how far that may be off: half of the shortest round
-/// trip, from which it follows.
+/// The device's clock minus rank 0's, in nanoseconds. `error` bounds how far that may be off: half of the shortest
+/// round trip, from which it follows.
 struct ClockOffset {
   double ns = 0;
   double error = 0;

@@ -25,7 +25,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::uint32_t kHelloKind = 0x6f6c6568;
 constexpr std::chrono::milliseconds kReconnectInterval{
-    5};                                           // connecting to a peer that does not listen yet fails at once
+    5};                                          // connecting to a peer that does not listen yet fails at once
 constexpr int kMaxAcceptedAtOnce = 64;           // then checks the deadline and the other connections
 constexpr std::size_t kMaxWaitingClients = 256;  // beyond them the oldest is closed; a rank connects again
 

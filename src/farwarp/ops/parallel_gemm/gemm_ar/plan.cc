@@ -67,9 +67,9 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
                     "multiple of the ranks, is more than {}",
                     tile::kMaxSwapAbRows));
   const bool wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
-  const Form form = wgmma                              ? form_of(desc, padded.m, ranks)
+  const Form form = wgmma                             ? form_of(desc, padded.m, ranks)
                     : desc.m <= kMaxOneShotRowsOnCdna ? Form::kOneShotWords
-                                                       : Form::kTwoShotBoxes;
+                                                      : Form::kTwoShotBoxes;
   const int word_rows = form == Form::kOneShotWords ? desc.m : form == Form::kTwoShotWords ? padded.m / ranks : 0;
   auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows, kernels_of(form, shape));
   if (!reduce.ok()) return reduce.status();
