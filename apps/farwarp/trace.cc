@@ -70,13 +70,16 @@ Result<std::vector<std::string>> gather(Bootstrap* group, std::vector<std::strin
   return events;
 }
 
-std::string description_of(const CaseRequest& request, const harness::TraceCollector& collector) {
-  const std::string unit =
-      is_emulated(request.options.target)
-          ? fmt::format("a microsecond stands for a step of the schedule of seed {}", request.options.seed)
-          : fmt::format("times are right within {:.0f} ns", collector.clock_error_ns);
-  std::string text = fmt::format("farwarp {}, {} rank{}: {}", request.op->name, request.options.ranks,
-                                 request.options.ranks == 1 ? "" : "s", unit);
+std::string description_of(const CaseResult& result, const harness::TraceCollector& collector) {
+  const harness::RunOptions& options = result.request.options;
+  std::string text =
+      fmt::format("farwarp {}, {} rank{}: ", result.request.op->name, options.ranks, options.ranks == 1 ? "" : "s");
+  if (is_emulated(options.target)) {
+    text += fmt::format("a microsecond stands for a step of the schedule of seed {}", options.seed);
+    if (!result.schedule_hashes.empty()) text += fmt::format(" ({:016x})", result.schedule_hashes[0]);
+  } else {
+    text += fmt::format("times are right within {:.0f} ns", collector.clock_error_ns);
+  }
   if (collector.dropped > 0) text += fmt::format("; {} records found no room", collector.dropped);
   return text;
 }
@@ -104,7 +107,7 @@ int trace_command(const TraceOptions& options) {
   if (!result.outcome.pass && first) usage_error(result.outcome.detail);
   if (events->empty()) return std::max(harness::exit_code(result), 1);
   if (first) {
-    const std::string description = description_of(request, collector);
+    const std::string description = description_of(result, collector);
     if (Status status = sink.write(harness::trace_file(*events, description)); !status.ok()) return fail(status);
     print_text(sink.to_stdout() ? stderr : stdout,
                "{}: {} events; {}\nopen it at ui.perfetto.dev, or with trace_processor\n", options.out, events->size(),

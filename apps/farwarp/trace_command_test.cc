@@ -1,10 +1,11 @@
 // farwarp trace on the emulator, as its user runs it.
 #include <gtest/gtest.h>
 
-#include <map>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "program_test_fixture.h"
 
@@ -28,13 +29,12 @@ class TraceCommand : public ProgramTest {
 };
 
 TEST_F(TraceCommand, HasRanksWarpsAndArrows) {
-  for (const char* what : {"moe-a2a", "all-reduce --set count=65536", "gemm-rs", "ag-gemm"}) {
+  for (const char* what : {"moe-a2a", "all-reduce", "ag-gemm"}) {
     for (const char* target : {"emu_sm90", "emu_gfx942"}) {
       SCOPED_TRACE(std::string(what) + " " + target);
       const json file = trace(std::string(what) + " --ranks 2 --target " + target, 0);
       ASSERT_FALSE(file.is_discarded());
       std::set<int> ranks;
-      std::map<std::pair<int, std::int64_t>, double> ends;  // of the slices of each thread
       std::set<std::uint64_t> starts, finishes;
       for (const json& event : file["traceEvents"]) {
         ranks.insert(event["pid"].get<int>());
@@ -48,17 +48,39 @@ TEST_F(TraceCommand, HasRanksWarpsAndArrows) {
       EXPECT_EQ(ranks, (std::set<int>{0, 1}));
       EXPECT_GT(count(file, "X", "launch"), 0);
       EXPECT_GT(count(file, "X", "wait"), 0);
-      EXPECT_EQ(starts, finishes) << "every put ends a wait in a call that is right";
+      EXPECT_TRUE(std::includes(starts.begin(), starts.end(), finishes.begin(), finishes.end()));
+      // The others send words and packets here, which are their own flags.
+      if (std::string_view(what) == "ag-gemm") EXPECT_GT(finishes.size(), 0u);
     }
   }
 }
 
-TEST_F(TraceCommand, ShowsThePutThatIsMissing) {
-  const json right = trace("gemm-rs --ranks 2 --target emu_sm90 --calls 1", 0);
-  const json wrong = trace("gemm-rs --ranks 2 --target emu_sm90 --calls 1 --fault drop_put:1 --deadline-ms 300", 1);
+TEST_F(TraceCommand, ShowsACallThatFails) {
+  const std::string what = "gemm-rs --ranks 2 --target emu_sm90 --calls 1 ";
+  const json right = trace(what, 0), wrong = trace(what + "--fault drop_put:1 --deadline-ms 300", 4);
+  ASSERT_FALSE(right.is_discarded());
   ASSERT_FALSE(wrong.is_discarded());
-  EXPECT_GT(count(wrong, "X", "launch"), 0);
-  EXPECT_GT(count(right, "X", "send"), 0);
+  // The call that fails leaves its trace, too.
+  for (const json& file : {right, wrong}) {
+    EXPECT_EQ(count(file, "X", "launch"), 2);
+    EXPECT_GT(count(file, "X", "wait"), 0);
+  }
+}
+
+/// A process replays a schedule exactly: so a trace shows what a check of the same seed did.
+TEST_F(TraceCommand, ChangesNoSchedule) {
+  for (const std::string what : {"gemm-rs --set m=64", "flash-decode --set batch=1", "moe-a2a --set max_num_tokens=4",
+                                 "qwen3 --set model=nano"}) {
+    for (const char* target : {"emu_sm90", "emu_gfx942"}) {
+      const std::string arguments = what + " --ranks 2 --seed 5 --calls 1 --target " + target;
+      const std::string path = (folder_ / "check.json").string();
+      ASSERT_EQ(run("check " + arguments + " --schedules 1 --json " + path).code, 0) << arguments;
+      const json check = json::parse(text_of(path))["cases"][0], file = trace(arguments, 0);
+      const std::string hash = check["schedule_hash"].get<std::string>();
+      EXPECT_NE(file["otherData"]["description"].get<std::string>().find(hash), std::string::npos)
+          << arguments << ": " << hash << ", " << file["otherData"]["description"];
+    }
+  }
 }
 
 TEST_F(TraceCommand, RefusesWhatIsNotOneCase) {
