@@ -97,6 +97,17 @@ void combine_by_handles(World& world, Stream stream, MoeAllToAllDesc desc) {
     expected.push_back(bits_in(sent.out, stream));
     if (call == 1) {
       ASSERT_TRUE(op->dispatch_send(sent.given(), stream).ok());
+      if (rows) {
+        const Status early =
+            op->return_row_weights(sent.entry_weights.as<float>(), sent.sums.as<float>(), stream, sent.handle());
+        EXPECT_EQ(early.code(), StatusCode::kMisuse);
+        EXPECT_EQ(early.message(), "combine, combine_send or return_row_weights was called; next comes dispatch_recv");
+      } else {
+        const MoeHandle handle = sent.handle();
+        const Status early = op->combine(sent.received.get(), sent.out.get(), stream, nullptr, &handle);
+        EXPECT_EQ(early.code(), StatusCode::kMisuse);
+        EXPECT_EQ(early.message(), "combine or combine_send was called; next comes dispatch_recv");
+      }
       ASSERT_TRUE(op->dispatch_recv(sent.room(rows, true), stream).ok());
     } else {
       ASSERT_TRUE(op->dispatch(sent.given(), sent.room(rows, true), stream).ok());

@@ -147,10 +147,12 @@ Status MoeAllToAll::State::check_combine_weights(const float* weights, const Moe
 }
 
 Status MoeAllToAll::State::check_phase(std::uint32_t phase) const {
-  static constexpr const char* kNames[] = {"dispatch, dispatch_send or fused", "dispatch_recv",
-                                           "combine or combine_send", "combine_recv"};
+  const bool weights_return = plan.desc.handles && plan.desc.layout == MoeLayout::kRows;
+  const char* const names[] = {
+      "dispatch, dispatch_send or fused", "dispatch_recv",
+      weights_return ? "combine, combine_send or return_row_weights" : "combine or combine_send", "combine_recv"};
   if (phase == next_phase || (phase == kIdle && next_phase == kReceived && plan.desc.handles)) return {};
-  return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", kNames[phase], kNames[next_phase])};
+  return {StatusCode::kMisuse, fmt::format("{} was called; next comes {}", names[phase], names[next_phase])};
 }
 
 Status MoeAllToAll::State::check_out(const void* out, const MoeHandle* handle) const {
