@@ -296,13 +296,13 @@ FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
  *   x       [tokens, hidden]
  *   indices [tokens, experts_per_token] of index_type, -1: no expert; weights the same of float32
  *   recv_x  [recv_rows, hidden] of dtype, with fp8_dispatch of uint8 or the device's e4m3 (DLPack 1.1); with `masked`
- *           [local experts, an expert's room, hidden] is the same
+ *           [most experts of a rank, an expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
  *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
  *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL; with scale_columns the descriptor's
- *           shape, or the same memory as [local experts, room, ceil(hidden / 128)] (with scale_exponents int32 [local
- *           experts, room, hidden / 512]) */
+ *           shape, or the same memory as [most experts of a rank, room, ceil(hidden / 128)] (with scale_exponents int32
+ *           [most experts of a rank, room, hidden / 512]) */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                  const DLTensor* weights, DLTensor* recv_x, DLTensor* counts,
                                                  DLTensor* offsets, DLTensor* origins, DLTensor* scales, void* stream);

@@ -22,7 +22,7 @@ enum Site : std::uint32_t {
   kSiteExpert,         ///< complaint: expert index outside -1 .. num_experts-1
   kSiteCapacity,       ///< complaint: more rows than recv_rows
   kSiteConfiguration,  ///< complaint: a peer's header carries another configuration
-  kSiteWeights,        ///< the weights of a row that its source sends at combine
+  kSiteWeights,        ///< weights that a source sends at combine, or that an owner returns (return_row_weights())
   kSites,
 };
 inline constexpr const char* kSiteNames[kSites] = {
@@ -63,7 +63,8 @@ inline constexpr std::int64_t kKeptRowsAt = 256;
 struct Route {
   float weight;
   std::int32_t expert;  ///< local
-  std::int32_t index;   ///< split form: number of the row among this source's rows for that expert
+  std::int32_t index;   ///< rows by expert: number of the row among this source's rows for that expert; fused form and
+                        ///< kRows: 0
 };
 /// On the link a route is one 64-bit word, from its lowest bit: weight in 32 bits, index in 20, expert in 12.
 inline constexpr int kRouteIndexBits = 20;
@@ -100,7 +101,7 @@ struct SharedLayout {
   std::int64_t totals;  ///< split form: u32 [local experts]
   // Throughout:
   std::int64_t barriers;  ///< u64 [warps]
-  std::int64_t staging;   ///< bytes [warps][kStagingBytes], only with bulk copies
+  std::int64_t staging;   ///< bytes [warps][kStagingBytes]: bulk mode on targets with bulk copies, but not kRows
   std::int64_t total;
 };
 
@@ -191,8 +192,7 @@ constexpr std::uint32_t moe_reciprocal(int num_experts) {
   return static_cast<std::uint32_t>(0xffffffffu / static_cast<std::uint32_t>(num_experts) + 1);
 }
 
-// ---- the argument block: what all kernels read, and a group for each of their families
-// ----------------------------------
+// ---- the argument block: what all kernels read, and a group for each of their families ------------------------------
 
 /// This rank's tokens. Read by every kernel that moves rows or weights.
 struct TokenArgs {
@@ -281,13 +281,13 @@ struct Args {
   std::int32_t num_experts;
   std::uint32_t reciprocal;  ///< moe_reciprocal(num_experts)
   std::int32_t k;
-  std::int32_t hidden;
+  std::int32_t hidden;  ///< of this launch: dispatch: plan.dispatch_hidden; else Desc::hidden
   std::int32_t max_tokens;
   std::int32_t max_local_experts;
   std::int32_t segments;  ///< segments of a row, which different warps take
   Divisor by_segments, by_ranks;
-  Roles roles;                      ///< of this launch
-  std::int32_t halves;              ///< of the call, which this launch does: kSendHalf, kReceiveHalf, or both
+  Roles roles;          ///< of this launch
+  std::int32_t halves;  ///< of dispatch or of combine, which this launch does: kSendHalf, kReceiveHalf, or both
   std::int32_t dispatch_was_empty;  ///< combine_weights_* of a handle, 1: this call's dispatch has sent no rows
   std::int32_t header_packets;
   std::int64_t workspace;  ///< offset in every heap

@@ -11,15 +11,14 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- at the owner
-// ---------------------------------------------------------------------------------------------------------
+// ---- at the owner ---------------------------------------------------------------------------------------------------
 
 FARWARP_DEVICE Global<const std::byte> row_of_y(const Args& args, std::int32_t output_row) {
   return Global<const std::byte>(static_cast<const std::byte*>(args.combine.y)) + output_row * row_stride(args);
 }
 
 /// [warp] Returns rows to their sources in the order of tokens (Piece::row), this rank's own ones only if `to_itself`.
-/// Waits for nobody.
+/// Waits for nobody. Machine is Target: a template, so that targets without bulk copies discard the body.
 template <class Machine>
 FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring, bool to_itself) {
   const Regions regions = regions_of(args, call);
@@ -56,8 +55,7 @@ FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring
   if (lane_index() == 0) ring.finish(call, kSiteStaging, store_piece, announce);
 }
 
-// ---- at the source
-// ---------------------------------------------------------------------------------------------------------
+// ---- at the source --------------------------------------------------------------------------------------------------
 
 /// A warp's ring, all of whose slots are being loaded while it adds up an older piece. A slot has the same piece of all
 /// of a token's rows, in rank order.
@@ -226,8 +224,7 @@ FARWARP_DEVICE void retag_idle_returns(const Call& call, const Args& args, int t
   });
 }
 
-// ---- kernels
-// ------------------------------------------------------------------------------------------------------------
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
 template <class Machine, class T>
 FARWARP_DEVICE void combine_in_pieces(const Args& args) {

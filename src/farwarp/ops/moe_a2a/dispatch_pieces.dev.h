@@ -82,7 +82,7 @@ FARWARP_DEVICE Global<const std::byte> row_of_x(const Args& args, int token) {
 }
 
 /// [block] Sends this rank's rows in the order of tokens (Piece::row), those for itself only if `to_itself`. No warp
-/// waits for another.
+/// waits for another. Machine is Target: a template, so that targets without bulk copies discard the body.
 template <class Machine>
 FARWARP_DEVICE void send_in_pieces(Call& call, const Args& args, RowRing& ring, int tokens, bool to_itself) {
   const Regions regions = regions_of(args, call);

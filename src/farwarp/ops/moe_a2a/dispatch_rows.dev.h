@@ -26,8 +26,7 @@ FARWARP_DEVICE void receive_whole_rows(Wire& wire) {
     store(wire.regions.kept_record_count(), static_cast<std::uint32_t>(received));
 }
 
-// ---- kernels
-// ------------------------------------------------------------------------------------------------------------
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
 /// dispatch() of kernel.dev.h for MoeLayout::kRows. The sending half has the counts, if the caller wants them: one
 /// block waits for the headers.
@@ -58,7 +57,7 @@ FARWARP_DEVICE void dispatch_whole_rows(const Args& args) {
 
 template <class Wire>
 FARWARP_DEVICE void dispatch_rows(const Args& args) {
-  if constexpr (Target::kHasBulkCopy && !Wire::kLoadsAhead) {
+  if constexpr (Target::kHasBulkCopy && Wire::kBulk) {
     dispatch_in_pieces<Target>(args);
   } else {
     dispatch_whole_rows<Wire>(args);

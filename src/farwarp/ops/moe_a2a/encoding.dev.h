@@ -47,8 +47,7 @@ FARWARP_DEVICE void values_of(const U& vector, float (&values)[kElementsPer<U>])
   for (int i = 0; i < kElementsPer<U>; ++i) values[i] = to_float(element<T>(vector, i));
 }
 
-// ---- e4m3
-// --------------------------------------------------------------------------------------------------------------
+// ---- e4m3 -----------------------------------------------------------------------------------------------------------
 
 /// A vector as e4m3, and the scale of its group.
 struct Fp8Vector {
@@ -102,8 +101,7 @@ FARWARP_DEVICE Fp8Vector quantised(const Args& args, const Vector& vector) {
   return {static_cast<std::uint64_t>(halves[1]) << 32 | halves[0], scale};
 }
 
-// ---- the two encodings, parameters of the wires
-// --------------------------------------------------------------------------
+// ---- the encodings, parameters of the wires -------------------------------------------------------------------------
 
 struct Unquantised {
   static constexpr bool kFp8 = false;

@@ -1,4 +1,5 @@
-// The kernels of the MoE all-to-all, read top-down. In every warp, what it dispatches (headers, routes, rows) is sent
+// Kernels of the MoE all-to-all: fused, dispatch, combine (kRows': dispatch_rows.dev.h, combine_rows.dev.h,
+// row_weights.dev.h); read from the end upwards. In every warp, what it dispatches (headers, routes, rows) is sent
 // before its first wait for another rank. Sums follow waits for rows; ORDER.md, "Liveness", says why no cycle of waits
 // arises.
 #pragma once
@@ -30,7 +31,7 @@ FARWARP_DEVICE void retag_idle_rows(Wire& wire) {
   });
 }
 
-// ---- kernels --------------------------------------------------------------------------------------------------------
+// ---- steps of the kernels -------------------------------------------------------------------------------------------
 
 /// [block] Prefetches what the grid will send. All warps take part, also those that do not send. For wires without
 /// kLoadsAhead.
@@ -88,12 +89,15 @@ FARWARP_DEVICE void receive_rows(Wire& wire) {
 
 /// [block] Claims and leaves the call, since the block has read its cells. Most of its work on the call comes after: a
 /// thread of the last warp does this, and no other warp waits for it. So the operator's phase, `next_phase`, says that
-/// a later kernel of the stream may begin, not that this one has ended.
+/// a later kernel of the stream may begin, not that this one has ended. Not claim_call(), which inlines give_up(): only
+/// kernels whose warps change their register counts need that.
 FARWARP_DEVICE void finish_with_cells(Call& call, std::uint32_t next_phase) {
   if (thread_index() != num_threads() - 1) return;
   if (block_index() == 0 && !mark_busy(call)) give_up(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
   leave_call(call, next_phase);
 }
+
+// ---- kernels --------------------------------------------------------------------------------------------------------
 
 /// dispatch -> expert -> combine in one launch.
 template <class T, class Expert, class Wire>
@@ -118,8 +122,8 @@ FARWARP_DEVICE void fused(const Args& args) {
   }
 }
 
-// Split form: a launch does half of the call or both (Args::halves). One kernel serves all, so that profiles show one
-// name, and code is stored once.
+// Split form: a launch does one half of dispatch or of combine, or both (Args::halves). One kernel serves all, so that
+// profiles show one name, and code is stored once.
 FARWARP_DEVICE bool sends(const Args& args) { return (args.halves & kSendHalf) != 0; }
 FARWARP_DEVICE bool receives(const Args& args) { return (args.halves & kReceiveHalf) != 0; }
 

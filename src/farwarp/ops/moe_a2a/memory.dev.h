@@ -51,7 +51,7 @@ struct Regions {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.row_flags) +
            (row_slot(source, token) * args.segments + segment);
   }
-  /// kRows in bulk mode, at the source `where`: the flag of a segment of the row that `owner` returns for `token`.
+  /// With rings, at the source `where`: the flag of a segment of the row that `owner` returns for `token`.
   FARWARP_DEVICE Peer<SystemCell<std::uint64_t>> return_flag(int where, std::int32_t token, int owner,
                                                              int segment) const {
     return at<SystemCell<std::uint64_t>>(where, args.offsets.return_flags) +
@@ -145,8 +145,7 @@ FARWARP_DEVICE int worker_warp_number(const Args& args) {
 FARWARP_DEVICE int warp_in_grid() { return warp_index() * num_blocks() + block_index(); }
 FARWARP_DEVICE int warps_of_grid() { return warps_per_block() * num_blocks(); }
 
-// ---- segments of rows
-// --------------------------------------------------------------------------------------------------
+// ---- segments of rows -----------------------------------------------------------------------------------------------
 
 /// A segment of a token's row: vectors [first, last).
 struct Segment {

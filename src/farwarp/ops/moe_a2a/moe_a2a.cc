@@ -237,7 +237,7 @@ Status MoeAllToAll::fused(const MoeTokens& tokens, MoeExpert expert, const float
        table ? check_pointer("expert_table", expert_table, 4) : Status{},
        state_->check_memory({.tokens = tokens, .expert_table = table ? expert_table : nullptr, .out = out})});
   if (!status.ok()) return status;
-  state_->set_tokens(tokens, fused->form);
+  state_->set_tokens(tokens, fused->form);  // before check_out(), which asks args for the tokens
   if (const Status out_status = state_->check_out(out); !out_status.ok()) return out_status;
   state_->args.combine.out = out;
   state_->args.fused.expert_table = expert_table;

@@ -31,19 +31,16 @@ struct MoeTokens {
 /// row there, of the first; combine weights it for each. With MoeLayout::kRows: one row per token with such an entry,
 /// ordered by source rank, then token.
 struct MoeReceived {
-  void* x =
-      /// [plan.recv_rows, plan.dispatch_hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte
-      /// aligned
-      nullptr;
+  /// [plan.recv_rows, plan.dispatch_hidden] of Desc::dtype, or of e4m3 bytes with Desc::fp8_dispatch; 16-byte aligned
+  void* x = nullptr;
   std::int32_t* counts = nullptr;  ///< [local experts]: rows (kRows: entries) of each expert
   std::int32_t* offsets =
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end.
                 ///< kRows: [ranks + 1]: first row of each source rank; the last is the end
   std::int64_t* origins =
       nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
-  void* scales =
-      /// in the order and type of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only
-      nullptr;
+  /// In the order and type of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only.
+  void* scales = nullptr;
   std::int32_t* count_sums = nullptr;  ///< [local experts], to which counts are added; may be null. Not with kRows
   void* handle =
       nullptr;  ///< with Desc::handles: plan.handle_bytes of this rank's device memory, 16-byte aligned, for combine

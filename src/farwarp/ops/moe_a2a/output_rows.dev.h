@@ -1,7 +1,7 @@
 // Dispatch with MoeLayout::kRows: a row lies once at each rank that it is sent to, by source rank and token, with its
 // top-k entries there. No entry needs an index: the bitmaps say where a row lies. So routes are sent with the rows, as
-// in the fused form, and only the counts need counting. This file: output rows, counts and entries.
-// dispatch_pieces.dev.h and dispatch_rows.dev.h: how rows move.
+// in the fused form (in pieces by the workers), and only the counts need counting. This file: output rows, counts and
+// entries. dispatch_pieces.dev.h and dispatch_rows.dev.h: how rows move.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/kernel.dev.h"
@@ -55,8 +55,7 @@ FARWARP_DEVICE std::int32_t find_output_row(const Args& args, int source, int to
   return load(first_rows(args) + source) + load(rows_before(args) + bitmap) + count_bits(earlier);
 }
 
-// ---- counts
-// ---------------------------------------------------------------------------------------------------------------
+// ---- counts ---------------------------------------------------------------------------------------------------------
 
 /// [block] Counts the entries of all tokens by expert, unless the caller has, and sends the counts; one worker does it.
 FARWARP_DEVICE void send_entry_counts(const Call& call, const Args& args, int tokens) {
@@ -86,8 +85,7 @@ FARWARP_DEVICE void store_counts(const Args& args) {
     store(Global<std::int32_t>(args.dispatch.row_offsets) + source, load(first_rows(args) + source));
 }
 
-// ---- entries
-// ----------------------------------------------------------------------------------------------------------------
+// ---- entries --------------------------------------------------------------------------------------------------------
 
 /// [block] Rows of the output beyond the last that arrives have no experts.
 FARWARP_DEVICE void mark_unused(const Args& args, std::int32_t rows) {

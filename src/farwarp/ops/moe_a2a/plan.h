@@ -11,7 +11,8 @@
 
 namespace farwarp {
 
-/// How rows are dispatched. Sums return as words; with rings rows return by bulk copies and return_flags.
+/// How rows are dispatched. Sums return as words; with rings (kRows in bulk mode, where the machine has bulk copies)
+/// rows return by bulk copies and return_flags.
 enum class MoeMode : std::uint8_t {
   kAuto,
   kWords,  ///< data that is its own flag
@@ -38,9 +39,11 @@ enum class MoeScales : std::uint8_t {
 ///   variants.h           a KernelId, and six kernels: words and bulk, each for bf16, fp16 and fp8
 ///   entry.dev.cc         a using-declaration of the functor
 ///   state.h              a CallForm of its own, a line of kFusedExperts
-///   case/                to check it: a choice in case.cc, what it computes in make_experts() of inputs.cc
+///   moe_a2a.cc           its name in the message of fused()
+///   case/                to check it: a choice, and its help, in case.cc; make_experts() of inputs.cc computes it
 ///   README.md            its name in the table of kernels
-///   tests/               its name in EXPERT of operators/variants_test.cc, and in fuzz_command_line.py
+///   tests/               its name in EXPERT of operators/variants_test.cc, and in fuzz_parameters.py
+///   c.h, c/moe.cc        a value and its mapping: else C has kRankScale and kTable only
 enum class MoeExpert : std::uint8_t {
   kRankScale,  ///< y = x * (1 + rank)
   kTable,      ///< y = x * scale[e] + shift[e], from a table that only the owner holds
@@ -124,8 +127,8 @@ struct MoeAllToAllPlan {
   std::int64_t shared_bytes = 0;  ///< of a launch
   MoeWorkspace workspace;
   /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 +
-  /// k], a row's source and token, then output row and weight of each of its copies; or, with rings, i32
-  /// [ranks][max_tokens], the output row of each source's row; -1: none.
+  /// k], a row's source and token, then output row and weight of each of its copies; or, with rings, from
+  /// byte 256 on i32 [ranks][max_tokens], the output row of each source's row; -1: none.
   std::int64_t kept_bytes = 0;
   /// With Desc::handles: bytes of a handle, and where the two parts that callers may read begin in it: layout kMasked
   /// only.

@@ -6,8 +6,9 @@
 
 namespace farwarp::FARWARP_TARGET::moe {
 
-/// What a warp sends at a time: a segment of a row, or in the fused form its routes, or both. A warp makes its first
-/// parcel before it joins the call, so that the parcel's loads are in flight together with those of the call's cells.
+/// What a warp sends at a time: a segment of a row, or with RouteSenders::row_warps its routes, or both. A warp makes
+/// its first parcel before it joins the call, so that the parcel's loads are in flight together with those of the
+/// call's cells.
 template <class Wire>
 struct Parcel {
   Segment segment;
@@ -17,12 +18,13 @@ struct Parcel {
   typename Wire::Ahead ahead;
 };
 
-/// Who sends routes: the warps that send rows (fused form), or the workers in route_tokens() (split form).
+/// Who sends routes: the warps that send rows (fused form; kRows in whole rows), or the workers, in route_tokens()
+/// (rows by expert). In pieces: send_all_routes().
 enum class RouteSenders { row_warps, workers };
 
-/// The parcels of a launch. A token's routes are sent with its first segment. If there are enough sending warps for one
-/// more parcel per token, they are parcels of their own, numbered after the segments, so that other warps send them at
-/// the same time as the data.
+/// The parcels of a launch. With row_warps a token's routes are sent with its first segment, or, if there are enough
+/// sending warps for one more parcel per token, as parcels of their own, numbered after the segments, so that other
+/// warps send them at the same time as the data.
 template <RouteSenders senders>
 struct Parcels {
   int all_segments;  // parcels [0, all_segments) are segments

@@ -132,7 +132,7 @@ struct BulkWire {
   using Encoding = RowEncoding;
   using Dispatched = typename Encoding::Dispatched;
   static constexpr int kAlign = Encoding::kFp8 ? Fp8RowPut::kAlign : 1;
-  static constexpr bool kLoadsAhead = false;
+  static constexpr bool kBulk = true, kLoadsAhead = false;
   // Vectors of a row that a lane has in flight: one at a time would wait for memory once per vector.
   static constexpr int kAhead = 4;
   static constexpr int kUnpackAhead = Encoding::kFp8 ? 8 : kAhead;
@@ -150,8 +150,7 @@ struct BulkWire {
         put(shared_at<std::byte>(a.shared.staging) + warp_index() * kStagingBytes, kStagingBytes,
             shared_at<Mbarrier>(a.shared.barriers) + warp_index()) {}
 
-  // ---- source
-  // ----------------------------------------------------------------------------------------------------------
+  // ---- source -------------------------------------------------------------------------------------------------------
 
   /// Nothing is loaded into registers ahead: prefetch_segments() brings segments into the L2.
   struct Ahead {
@@ -196,8 +195,7 @@ struct BulkWire {
     });
   }
 
-  // ---- owner
-  // -----------------------------------------------------------------------------------------------------------
+  // ---- owner --------------------------------------------------------------------------------------------------------
 
   /// [warp] Reads vectors u, u + kStride, ... of the segment. The first call for a segment has `with_routes`: it waits
   /// until the routes and the segment have arrived, and sets `route_word` on lane j to that of k-slot j. False on all

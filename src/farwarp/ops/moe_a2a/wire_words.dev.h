@@ -126,6 +126,7 @@ struct WordWire {
   using Dispatched = typename Encoding::Dispatched;
   using Format = WordFormat<Encoding>;
   static constexpr int kAlign = Format::kAlign;
+  static constexpr bool kBulk = false;
   static constexpr bool kLoadsAhead = true;  // Ahead loads into registers
   static constexpr int kAhead = 4;           // vectors of a row that a lane has in flight
   static constexpr int kUnpackAhead = kAhead;
@@ -137,8 +138,7 @@ struct WordWire {
 
   FARWARP_DEVICE WordWire(Call& a_call, const Args& a) : call(a_call), args(a), regions(regions_of(a, a_call)) {}
 
-  // ---- source
-  // ----------------------------------------------------------------------------------------------------------
+  // ---- source -------------------------------------------------------------------------------------------------------
 
   /// [warp] Loads a segment's first vectors into registers. Needs nothing of the call.
   struct Ahead {
@@ -174,8 +174,7 @@ struct WordWire {
     }
   }
 
-  // ---- owner
-  // -----------------------------------------------------------------------------------------------------------
+  // ---- owner --------------------------------------------------------------------------------------------------------
 
   /// [warp] Waits for vectors u, u + kStride, ... of the segment, and clears their words. With `with_routes`, waits for
   /// the routes while the vectors' loads are in flight, and sets `route_word` on lane j to that of k-slot j. False on
