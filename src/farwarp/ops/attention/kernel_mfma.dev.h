@@ -244,8 +244,7 @@ class Attending {
     }
   }
 
-  // ---- what is done beside the products
-  // ------------------------------------------------------------------------------
+  // ---- what is done beside the products -----------------------------------------------------------------------------
 
   static constexpr int kUnits = kRows * kColumnFragments;  ///< of rescale()
 

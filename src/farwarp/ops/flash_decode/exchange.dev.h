@@ -228,8 +228,7 @@ FARWARP_DEVICE void collect(Call& call, const Args& args, int warp, int warps) {
   }
 }
 
-// ---- after the last arrival
-// ------------------------------------------------------------------------------------------
+// ---- after the last arrival -----------------------------------------------------------------------------------------
 
 /// [`warps` warps] Merges the partial outputs of an item. The rows go to out, or to the ranks that merge them. All
 /// threads have acquired the partial outputs. The result does not depend on `warps`.

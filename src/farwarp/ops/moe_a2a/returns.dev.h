@@ -180,8 +180,7 @@ FARWARP_DEVICE void return_rows(Call& call, const Args& args, const KeptAhead& a
   }
 }
 
-// ---- at the source
-// ---------------------------------------------------------------------------------------------------------
+// ---- at the source --------------------------------------------------------------------------------------------------
 
 /// [warp] Waits for a segment of the sums of one token from the owners in `ranks`, adds them in rank order in fp32, and
 /// rounds once. A token without owners gives zeros. `owners`: at least the number of ranks. `ahead`: vectors of each

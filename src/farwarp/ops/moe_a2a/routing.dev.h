@@ -13,8 +13,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- routes
-// -------------------------------------------------------------------------------------------------------------
+// ---- routes ---------------------------------------------------------------------------------------------------------
 
 /// [thread] A route in one word, as it crosses the link.
 FARWARP_DEVICE std::uint64_t pack_route(float weight, int local_expert, std::uint32_t index) {
@@ -40,8 +39,7 @@ FARWARP_DEVICE void send_routes(const Call& call, const Args& args, int token, s
   });
 }
 
-// ---- the split form: indices of entries
-// -------------------------------------------------------------------------------
+// ---- the split form: indices of entries -----------------------------------------------------------------------------
 
 /// The tokens [first, last) that this block routes.
 struct OwnTokens {

@@ -8,8 +8,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-// ---- experts of the fused form
-// ---------------------------------------------------------------------------------------
+// ---- experts of the fused form --------------------------------------------------------------------------------------
 
 // An expert is built from the kernel's arguments; of(e) is the function that local expert e applies to one element.
 

@@ -129,8 +129,7 @@ Status BenchRun::measure_against(const std::string& name, const harness::Work& s
   return verify();
 }
 
-// ---- the baseline
-// ------------------------------------------------------------------------------------------------------
+// ---- the baseline ---------------------------------------------------------------------------------------------------
 
 /// Graphs of the NCCL baseline, one for each set. If there is no NCCL, the outcome says why, the same on all ranks.
 Result<std::optional<harness::Contender>> BenchRun::open_baseline() {
@@ -180,8 +179,7 @@ Status BenchRun::verify_baseline() {
   return status;
 }
 
-// ---- timing
-// ------------------------------------------------------------------------------------------------------------
+// ---- timing ---------------------------------------------------------------------------------------------------------
 
 /// Times dispatch and combine alone; the other one runs untimed. A sample is taken again if the host was late, so the
 /// preparation of either first brings the call into the phase that it needs.

@@ -112,8 +112,7 @@ double deviation(InputKind kind, DType dtype) {
   return kind == InputKind::kUniform ? kLargestUniform : 1;
 }
 
-// ---- exact inputs: |x| <= largest, scales and shifts are small integers, weights 1 or 1/2
-// --------------------------------------
+// ---- exact inputs: |x| <= largest, scales and shifts are small integers, weights 1 or 1/2 ---------------------------
 
 constexpr int kLargestScale = 3;  // of the table; its shifts are -1, 0 and 1
 

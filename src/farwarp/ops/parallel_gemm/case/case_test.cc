@@ -277,8 +277,7 @@ TEST(ParallelCheck, TellsHowToScaleASuitesShapes) {
             (harness::Params{{"m", "1024"}, {"n", "256"}, {"k", "1920"}, {"has_bias", "1"}, {"dtype", "fp16"}}));
 }
 
-// ---- the sample
-// ---------------------------------------------------------------------------------------------------------
+// ---- the sample -----------------------------------------------------------------------------------------------------
 
 Problem problem(Kind kind, int m, int n, int k) { return {kind, {.m = m, .n = n, .k = k}, 8, 3}; }
 

@@ -41,8 +41,7 @@ class Permissions {
   std::uint32_t ready_ = 0;
 };
 
-// ---- owners of bands: add up the partial sums of all ranks, in the order of the ranks, into rows of y
-// ----------------
+// ---- owners of bands: add up the partial sums of all ranks, in the order of the ranks, into rows of y ---------------
 
 using farwarp::FARWARP_TARGET::tile::sum_in_order;
 
