@@ -6,6 +6,7 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -154,11 +155,26 @@ double first_time(const DeviceTrace& trace) {
 std::vector<std::string> events_of(const RankTrace& rank) { return Writer(rank).write(); }
 
 std::string trace_file(const std::vector<std::string>& events, const std::string& description) {
+  const auto arrow_end = [](const std::string& event, const char* phase) -> std::optional<std::uint64_t> {
+    if (event.find("\"cat\":\"put\"") == std::string::npos) return std::nullopt;
+    const json parsed = json::parse(event);
+    if (parsed["ph"] != phase) return std::nullopt;
+    return parsed["id"].get<std::uint64_t>();
+  };
+  std::set<std::uint64_t> begun;
+  for (const std::string& event : events) {
+    if (const auto arrow = arrow_end(event, "s")) begun.insert(*arrow);
+  }
   std::string text =
       fmt::format("{{\"displayTimeUnit\": \"ns\", \"otherData\": {{\"description\": {}}}, \"traceEvents\": [\n",
                   json(description).dump());
-  for (std::size_t i = 0; i < events.size(); ++i) text += events[i] + (i + 1 < events.size() ? ",\n" : "\n");
-  return text + "]}\n";
+  const char* separator = "";
+  for (const std::string& event : events) {
+    if (const auto arrow = arrow_end(event, "f"); arrow && !begun.contains(*arrow)) continue;
+    text += separator + event;
+    separator = ",\n";
+  }
+  return text + "\n]}\n";
 }
 
 }  // namespace farwarp::harness

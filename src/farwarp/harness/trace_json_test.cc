@@ -111,6 +111,11 @@ TEST(TraceJson, AnArrowGoesFromAPutToTheFirstWaitThatSawIt) {
   EXPECT_EQ(of(file, "X", "put to rank 1").size(), 1u);
 }
 
+TEST(TraceJson, AnArrowThatNoRankBeginsHasNoEnd) {
+  EXPECT_EQ(of(file_of({1}), "f").size(), 0u);
+  EXPECT_EQ(of(file_of({1}), "X").size(), 3u);
+}
+
 TEST(TraceJson, OnTheEmulatorAStepIsAMicrosecond) {
   RankTrace trace = rank(0);
   trace.emulated = true;
