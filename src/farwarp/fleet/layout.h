@@ -1,13 +1,15 @@
-// How a matrix of weights lies in device memory: in slices, in the order in which the workers of one launch read it.
+// How weights lie in device memory; then activations, a worker's shared memory for products, and Task.
 //
-// A tile is 16 rows of the matrix. A slice is 256 of K of a tile, 8 KB: each of a worker's eight warps multiplies 32 of
-// these, in two fragments of 16 x 16. A tile belongs to one worker, so no sum crosses workers. A worker's tiles are
-// consecutive. A worker reads its slices in the order pass, tile, slice; a pass is as much of K as a worker keeps
-// activations of. In layouts of weights `column` is an element's place in K, elsewhere a sequence. Two slices are a
-// slot, which is copied at once; a pass of an odd number of slices ends with half a slot. With streamed vectors a slot
-// is a slice of two tiles, a pair, and a worker reads a slice of all pairs of a group before the next slice; a group is
-// as many tiles as it keeps sums of. At each step of these orders all workers' slots lie side by side, because
-// neighbouring blocks should read neighbouring memory (probes/README.md).
+// Weights: slices, in the order in which the workers of one launch read them. A tile is 16 rows of the matrix. A slice
+// is 256 of K of a tile, 8 KB, in fragments of 16 x 16. Each of a worker's eight warps multiplies 32 of these, two
+// fragments; with streamed vectors on Hopper a warp has a tile, and multiplies all 16 fragments of every second slice.
+// A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its slices
+// in the order pass, tile, slice; a pass is as much of K as a worker keeps activations of. In layouts of weights
+// `column` is an element's place in K, elsewhere a sequence. Two slices are a slot, which is copied at once; a pass of
+// an odd number of slices ends with half a slot. With streamed vectors a slot is a slice of two tiles, a pair, and a
+// worker reads a slice of all pairs of a group before the next slice; a group is as many tiles as it keeps sums of. At
+// each step of these orders all workers' slots lie side by side, because neighbouring blocks should read neighbouring
+// memory (probes/README.md).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +24,7 @@ inline constexpr int kTileRows = 16;
 inline constexpr int kSliceDepth = 256;
 inline constexpr int kSliceBytes = kTileRows * kSliceDepth * 2;
 inline constexpr int kWarps = 8;           ///< of a worker, that compute
-inline constexpr int kSliceFragments = 2;  ///< of a warp
+inline constexpr int kSliceFragments = 2;  ///< of a warp, where the eight share a slice
 inline constexpr int kFragmentBytes = 16 * 16 * 2;
 inline constexpr int kMaxColumns = 64;
 /// Of more columns than this, vectors are plain memory, and stream through shared memory (stream.dev.h).
@@ -269,7 +271,8 @@ struct ProjectShared {
       kSquares + (streams(columns) ? kWarps * columns * 4 : 0);  ///< mbarriers of a vector's slices
   static constexpr int kVectors =
       aligned(kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0), kLoadsVectors ? kSwizzleAlignment : 128);
-  /// A warp's part of a pass: [fragments][columns][16] bf16.
+  /// A warp's part of a pass: [fragments][columns][16] bf16; streamed (CDNA):
+  /// [slices][columns][4][2 fragments][4].
   static constexpr int vector(int warp) {
     return kVectorRing + warp * most_pass_slices(columns, bulk_copy) * kSliceFragments * columns * 32;
   }

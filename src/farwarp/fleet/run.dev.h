@@ -8,7 +8,8 @@
 //   Tasks(context, reader)      run(task, token): [the warps that compute] a task that multiplies nothing
 //   OwnEpilogue(context)        sums of Epilogue::kModel. begin_task(): streamed vectors only; take(task, token, four,
 //                               sums): [thread], of packets the first of four threads that have the same;
-//                               end_task(task, exists, column): [warp], not on a worker without tiles
+//                               end_task(task, exists, column): [warp]; of streamed vectors [the warps that compute],
+//                               together. Not on a worker without tiles
 //   Loader(context)             load(weight loader, task): [thread] what a task reads through the ring of weights
 //                               beside them; false if a wait has expired. It runs ahead of the tasks: it reads only
 //                               what was written before this token began

@@ -31,7 +31,7 @@ struct RingPosition {
 
 /// `stages` pairs of mbarriers, 16 * stages bytes. `full` waits for the arrival of the thread that starts the copies,
 /// for the bytes of those copies, and for one arrival of each warp that also fills the stage, by stores. `empty` waits
-/// for one arrival of each reading warp.
+/// for as many arrivals as initialise() is told, mostly one of each reading warp.
 template <int stages>
 class Ring {
  public:

@@ -45,7 +45,8 @@ inline constexpr auto kSiteNames = fleet::with_model_sites(
 inline constexpr int kPageKeys = 16;
 inline constexpr int kBlockKeys = 128;  ///< of a key block: a worker attends to these at once
 inline constexpr int kMaxSplits = 16;
-inline constexpr int kMaxWorkers = 256;       ///< a thread waits for at most 8 of their candidates
+/// Of a launch; a thread waits for at most 8 candidates of a rank's workers, of streamed vectors 64.
+inline constexpr int kMaxWorkers = 256;
 inline constexpr int kMaxHeadsPerKvHead = 8;  ///< query heads of a KV head
 inline constexpr int kMaxHeadDim = 128;
 inline constexpr int kMaxColumnsWithoutBulkCopy = 32;  ///< 64 KB of shared memory are too few for more

@@ -67,7 +67,7 @@ class LogitsEpilogue {
       best_ = best;
     }
   }
-  /// [the warps that finish] `exists`: the thread has sums, of `column`.
+  /// [the warps that finish; of streamed vectors the warps that compute] `exists`: the thread has sums, of `column`.
   FARWARP_DEVICE void end_task(const Task& task, bool exists, int column) {
     if constexpr (!samples && streams(columns)) {
       send_best_of_threads(task);
