@@ -360,7 +360,7 @@ TEST_F(DecodeCommand, TheGraphHasALayerOrAll) {
   EXPECT_EQ(layer.out.rfind("random:qwen3-8b, 1 of 36 layers, 132 workers, 1 sequence", 0), 0u) << layer.out;
   EXPECT_EQ(std::count(layer.out.begin(), layer.out.end(), '\n'), 10) << layer.out;
   for (const char* text : {"embed ", "qkv 0 ", "attend 0 ", "merge 0 ", "out 0 ", "gate up 0 ", "down 0 ", "head ",
-                           "sample ", "100.7 MB", "reads attended residual (a part), writes middle residual",
+                           "next inputs ", "100.7 MB", "reads attended residual (a part), writes middle residual",
                            "reads qkv (a part) cache 0 (a part), writes partials cache 0"})
     EXPECT_NE(layer.out.find(text), std::string::npos) << text << "\n" << layer.out;
   const Output all = run("graph qwen3 --model random:tiny --all --batch 3 --workers 8");

@@ -8,8 +8,10 @@ namespace farwarp {
 
 /// How a token's tasks are dispatched. All give the same bits; calls of one decoder may use different ones.
 enum class FleetDispatcher : std::uint8_t {
-  kStatic,  ///< one launch for all tokens; each worker has its list of tasks
-  kGraph,   ///< one launch for each step of each token: the same tasks, for comparison
+  /// one launch for all tokens; each worker has its list of tasks (kernels: PacketDispatcher, or StreamDispatcher if
+  /// vectors stream)
+  kStatic,
+  kGraph,  ///< one launch for each step of each token: the same tasks, for comparison
   /// one launch for all tokens; each XCD's scheduler hands its workers a step at a time. Where workers have no loading
   /// thread (AMD)
   kGang,

@@ -2,7 +2,7 @@
 // share.
 //
 // The hidden vector h of a model is the residual: h += sums, in bf16. The next task reads n = h * (the norm's weights),
-// and the sums of the squares of each tile of h, by which it divides.
+// and the sums of the squares of each tile of h: it divides by the root of their mean.
 #pragma once
 
 #include "farwarp/fleet/context.dev.h"

@@ -16,9 +16,11 @@ namespace farwarp::fleet {
 enum class Storage : std::uint8_t {
   kPackets,      ///< in the heap: a reader waits for each packet's tag. For vectors that do not stream (layout.h)
   kRankPackets,  ///< the same with every dispatcher, as peers may write them
-  kPlain,        ///< in the rank's device memory: the dispatcher orders its uses. For vectors that stream
-  kOwn,          ///< in the rank's device memory: a worker reads what it has written itself
-  kCopies        ///< each worker has all of it
+  /// in the rank's device memory: the dispatcher orders its uses. For vectors that stream, and, with gang, in
+  /// place of kPackets
+  kPlain,
+  kOwn,    ///< in the rank's device memory: a worker reads what it has written itself
+  kCopies  ///< each worker has all of it
 };
 constexpr bool is_packets(Storage storage) { return storage <= Storage::kRankPackets; }
 

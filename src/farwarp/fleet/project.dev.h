@@ -1,5 +1,6 @@
-// A task that multiplies a matrix of weights by a vector of each column. Each warp has the sums of its columns of the
-// matrix; eight partial sums are added in the order of the warps, so the bits do not depend on who comes first.
+// A task that multiplies a matrix of weights by vectors that do not stream (streamed ones: stream_project.dev.h). Each
+// warp has the sums of its columns of the matrix; eight partial sums are added in the order of the warps, so the bits
+// do not depend on who comes first.
 //
 // On Hopper a warp of its own finishes tiles, while the warps that multiply go on: they hand over partial sums through
 // two buffers. On CDNA, whose registers do not suffice for more warps, the first warps do it.

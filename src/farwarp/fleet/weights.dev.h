@@ -138,7 +138,8 @@ class WeightReader {
       read_memory(task, pass, tile, use);
     }
   }
-  // Slices that are read as they are. `ahead`: of the next one, which begins a slot.
+  // Of warps that read slices themselves (attention, wgmma). wait_slice(), slice() and release() count slices' rooms,
+  // two in each slot, even if one is empty; skip() counts slots. `ahead`: of the next room, which begins a slot.
   FARWARP_DEVICE Shared<std::byte> slice(int ahead) const {
     return memory_ + (position_of(ahead / kSlotSlices).stage * kSlotBytes + ahead % kSlotSlices * kSliceBytes);
   }

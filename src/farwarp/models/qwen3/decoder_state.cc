@@ -104,7 +104,6 @@ void Qwen3Decoder::State::set_args() {
   args.norm_pitch = plan.norm_pitch;
   args.state = state.as<qwen3::DecodeState>();
   args.prompts = prompts.as<const std::int32_t>();
-  args.layers = config.layers;
   args.hidden = config.hidden;
   args.query_heads = plan.query_heads;
   args.kv_heads = plan.kv_heads;

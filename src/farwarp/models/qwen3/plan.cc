@@ -139,8 +139,8 @@ Result<int> columns_for(const Qwen3Plan& plan, bool bulk_copy) {
   return packets ? columns : std::max(columns, 2 * fleet::kMaxPacketColumns);
 }
 
-/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge is a
-/// step of its own, worth kLeastSpared bytes that a worker reads (docs/decisions.md, "More than eight sequences stream
+/// Splits of a sequence's keys. Packets' are always as many, so that bits depend on less. Of streams the merge adds the
+/// end of a step, worth kLeastSpared bytes that a worker reads (docs/decisions.md, "More than eight sequences stream
 /// their vectors"; not measured on CDNA). A worker is spared all but the longest split of a KV head's keys and values,
 /// whole key blocks. A sequence grows up to the limit: half of it stands for its length.
 int splits_for(const Qwen3Plan& plan) {
@@ -290,7 +290,7 @@ class Builder {
            .reads = {{candidates, true}},
            .writes = {chosen}});
     }
-    add({.name = "sample",
+    add({.name = "next inputs",
          .kind = of(Kind::kNextInputs),
          .layer = layers,
          .units = plan_.workers,

@@ -270,7 +270,7 @@ TEST(Qwen3Plan, ADecoderThatSamplesHasTwoStepsMore) {
     EXPECT_EQ(plan->graph.steps.size(), greedy->graph.steps.size() + 2);
     fleet::Graph graph = plan->graph;
     graph.steps.erase(graph.steps.end() - 2);  // choose
-    EXPECT_EQ(graph.check().message(), "step sample reads chosen, which no step before it writes");
+    EXPECT_EQ(graph.check().message(), "step next inputs reads chosen, which no step before it writes");
     graph = plan->graph;
     graph.steps.back().reads.clear();  // workers go on before a token is drawn
     EXPECT_FALSE(graph.check().ok());

@@ -17,7 +17,7 @@ enum class Kind : std::int32_t {
   kGateUp,
   kDown,
   kHead,
-  kNextInputs,  ///< the step "sample"
+  kNextInputs,
   // Of a decoder that samples.
   kSelect,
   kChoose
@@ -103,7 +103,7 @@ struct Args {
   std::int32_t* sampled;        ///< [columns][tokens], columns sampled_pitch apart
   std::int32_t sampled_pitch;
   float* logits;  ///< [tokens][columns][vocabulary], or null; a rank stores those of its tokens
-  std::int32_t layers, hidden, head_dim, vocabulary;
+  std::int32_t hidden, head_dim, vocabulary;
   std::int32_t query_heads, kv_heads, intermediate;  ///< of this rank
   std::int32_t first_token;                          ///< of this rank's rows of the head
   std::int32_t pages, max_pages, max_prompt;

@@ -2,8 +2,9 @@
 //
 // Each warp multiplies the 16 keys of its page of a key block by the queries that share the KV head, and the page's
 // values by the probabilities; both lie in memory as fragments. It keeps its own maxima and sums from block to block of
-// a split, at whose end the eight warps' are merged in shared memory and stored as a partial output. The token's own
-// key and value are not in the cache yet: its warp takes them from shared memory, and appends them.
+// a split, at whose end the eight warps' are merged in shared memory and stored as a partial output, or, with one split
+// of a streamed vector, as what the out projection reads. The token's own key and value are not in the cache yet: its
+// warp takes them from shared memory, and appends them.
 #pragma once
 
 #include "farwarp/models/qwen3/decode/heads.dev.h"

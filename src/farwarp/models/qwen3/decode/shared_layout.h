@@ -26,7 +26,8 @@ struct SharedLayout : fleet::WorkerShared<columns, bulk_copy, own_bytes(columns)
 
   /// [warps][head_dim][heads] fp32, of a split: with a ring in its slots, else here. `heads`: of a KV head.
   static constexpr int kOutputs = Worker::kBetween;
-  /// Of a key block: [warps][heads][16] fp32; of a merge: [warps][head_dim].
+  /// Of a key block: [warps][heads][16] fp32; of a merge: [warps][head_dim]; of the head, streamed: [threads] logit,
+  /// token; of a draw: [warps][kMaxTopK] the same.
   static constexpr int kScores = Worker::kModel;
   static constexpr int kQueries = kScores + kScoreBytes;         ///< [heads][head_dim] bf16
   static constexpr int kStatistics = kQueries + kQueryBytes;     ///< of a split: [warps][heads] maximum, sum
