@@ -37,8 +37,9 @@ class Qwen3Recovery : public WorldTestOf<TargetKind> {
     return outcome;
   }
   static Result<Qwen3Decoder> create(World& world) {
-    return Qwen3Decoder::create_random(world, *qwen3_config("nano"),
-                                       {.sequences = kSequences, .positions = 16, .max_sms = 2}, 1);
+    Qwen3Config config = *qwen3_config("nano");
+    config.layers *= 3;  // several milliseconds, which are a deadline's unit
+    return Qwen3Decoder::create_random(world, config, {.sequences = kSequences, .positions = 16, .max_sms = 2}, 1);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Targets, Qwen3Recovery, testing::Values(TargetKind::kEmuSm90, TargetKind::kEmuGfx942),
