@@ -35,8 +35,8 @@ double first_time(const DeviceTrace& trace);
 /// object without a line break.
 std::vector<std::string> events_of(const RankTrace& rank);
 
-/// A whole file: `events` of all ranks. Ends of arrows that no rank begins are left out: those of words and packets, and
-/// of puts that were not recorded.
+/// A whole file: `events` of all ranks. Ends of arrows that no rank begins are left out: those of words and packets,
+/// and of puts that were not recorded.
 std::string trace_file(const std::vector<std::string>& events, const std::string& description);
 
 }  // namespace farwarp::harness
