@@ -15,6 +15,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -375,8 +376,7 @@ def main():
                 ]
             code, wrong = run(program, line, folder, full=rng.random() < 0.1)
             if wrong is None:
-                for path in folder.iterdir():
-                    path.unlink()
+                shutil.rmtree(folder)
             return number, line, code, wrong
 
         failures, codes = 0, collections.Counter()
