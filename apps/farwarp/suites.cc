@@ -116,7 +116,7 @@ int export_command(const SuitesCommandOptions& options) {
     SuiteEntry entry;
     entry.op = options.export_flashinfer;
     entry.group = SuiteGroup::kBenchmarks;
-    entry.ranks = harness::kMostRanks;
+    entry.ranks = harness::kMaxSuiteRanks;
     entries.push_back(entry);
   } else {
     auto loaded = load_any_suite(options.what, "");

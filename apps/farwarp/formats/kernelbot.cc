@@ -97,7 +97,7 @@ class TaskReader {
         has_seed = true;
         entry.seed = static_cast<std::uint64_t>(number(where, key, value, 0, (std::int64_t{1} << 62)));
       } else if (key == "world_size") {
-        entry.ranks = static_cast<int>(number(where, key, value, 1, harness::kMostRanks));
+        entry.ranks = static_cast<int>(number(where, key, value, 1, harness::kMaxSuiteRanks));
       } else if (!entry.params.emplace(key, as_parameter(pair.second)).second) {
         return fail(where, fmt::format("{} is given twice", key));
       }

@@ -19,7 +19,7 @@ std::string value_of(const OperatorInfo& op, const Params& params, const std::st
 /// "1, 2, 4": the numbers of ranks on which a size of `from` ranks stays an integer.
 std::string allowed_ranks(std::int64_t value, Problem problem, int from) {
   std::string allowed;
-  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+  for (int ranks = 1; ranks <= kMaxSuiteRanks; ++ranks) {
     const bool divides = problem == Problem::kShare ? value * ranks % from == 0 : value * from % ranks == 0;
     if (divides) append_to_list(allowed, ", ", std::to_string(ranks));
   }

@@ -10,7 +10,7 @@
 namespace farwarp::harness {
 
 /// Of a suite, and of a World.
-inline constexpr int kMostRanks = 8;
+inline constexpr int kMaxSuiteRanks = 8;
 
 enum class Problem : std::uint8_t {
   kWhole,  ///< all ranks together do what the suite's ranks do together

@@ -87,7 +87,7 @@ class SuiteParser {
   }
 
   int read_ranks(std::string_view where, const json& value) {
-    return static_cast<int>(read_integer(where, "ranks", value, 1, kMostRanks));
+    return static_cast<int>(read_integer(where, "ranks", value, 1, kMaxSuiteRanks));
   }
 
   std::int64_t read_integer(std::string_view where, std::string_view key, const json& value, std::int64_t low,

@@ -6,7 +6,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "farwarp/harness/inputs.h"
+#include "farwarp/harness/mutated_text_test.h"
 #include "farwarp/harness/params.h"
 
 namespace farwarp::harness {
@@ -194,23 +194,7 @@ TEST(Suite, RandomMutationsNeverCrash) {
   ASSERT_FALSE(original.empty());
   int refused = 0;
   for (std::uint64_t round = 0; round < 1000; ++round) {
-    const RandomStream random(2025, {round});
-    std::string text = original;
-    for (std::uint64_t change = 0; change <= random.below(0, 8); ++change) {
-      const std::uint64_t draw = 1 + 4 * change;
-      const std::size_t at = random.below(draw, text.size());
-      const std::size_t length = std::min<std::size_t>(1 + random.below(draw + 1, 40), text.size() - at);
-      switch (random.below(draw + 2, 6)) {
-        case 0: text.resize(at + 1); break;
-        case 1: text.erase(at, length); break;
-        case 2: text = text.substr(0, at + length) + text.substr(at); break;
-        case 3: text[at] = static_cast<char>(random.bits(draw + 3)); break;
-        case 4: text[at] = "{}[]\",:-0129eE.tfn"[random.below(draw + 3, 18)]; break;
-        default: text.insert(at, "99999999999999999999"); break;
-      }
-      if (text.empty()) text.push_back('{');
-    }
-    refused += error_of(text).empty() ? 0 : 1;
+    refused += error_of(mutated(original, round)).empty() ? 0 : 1;
   }
   EXPECT_GT(refused, 500);
   const std::string deep(100'000, '[');

@@ -21,8 +21,7 @@ constexpr std::size_t kFlushBytes = std::size_t{256} << 20;
 constexpr std::size_t kFlushBytesEmulated = 4096;  // the emulator has no caches
 // A hold that was too short is doubled for the next try; the shortest one lasts as long as the enqueuing of most
 // samples.
-constexpr std::uint64_t kShortestHoldNs = 500'000;
-constexpr int kTries = 10;
+constexpr std::uint64_t kShortestHoldNs = 500'000, kLongestHoldNs = 200'000'000;
 // NVLinks that were idle for some milliseconds take about 190 us to reach full speed again (see MEASURED.md). Barriers
 // do not wake them, traffic does. The links of a service are never idle, so each sample begins with about 300 us of
 // traffic.
@@ -122,30 +121,28 @@ Status DeviceTimer::close() {
 
 Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool cold) {
   Device& device = world_->device();
-  for (int tries = 0; tries < kTries; ++tries, hold_ns_ *= 2) {
+  for (; hold_ns_ <= kLongestHoldNs; hold_ns_ *= 2) {
     if (Status met = world_->bootstrap().barrier(kHostPatience); !met.ok()) return met;
     const Clock::time_point began = Clock::now();
     const Status enqueued = enqueue(prepare, work, cold);
-    // The emulator starts no stream while a host thread could still enqueue.
     const std::chrono::nanoseconds taken = Clock::now() - began;
-    const bool in_time = is_emulated(device.target()) || taken < std::chrono::nanoseconds(hold_ns_);
     const auto patience = std::chrono::nanoseconds(hold_ns_) + 2 * world_->options().deadline;
     const Status done = device.synchronize(stream_, static_cast<std::uint64_t>(patience.count()));
     if (!enqueued.ok()) return enqueued;
     if (const Status status = world_->status(); !status.ok()) return status;
     if (!done.ok()) return done;
     if (clock_) clock_mhz_ = clock_->mhz();
-    const Result<bool> everybody = all_in_time(in_time);
-    if (!everybody.ok()) return everybody.status();
-    if (!*everybody) continue;
+    // The emulator starts no stream while a host thread could still enqueue.
+    const bool can_be_late = !is_emulated(device.target());
+    const auto longest = longest_of_ranks(can_be_late ? static_cast<std::uint64_t>(taken.count()) : 0);
+    if (!longest.ok()) return longest.status();
+    if (*longest >= hold_ns_) continue;
     // The first use of a library's kernel loads it, which may take 100 ms. Later samples need no hold of that length.
-    if (!is_emulated(device.target()))
-      hold_ns_ = std::max(kShortestHoldNs, 2 * static_cast<std::uint64_t>(taken.count()));
+    hold_ns_ = std::clamp(2 * *longest, kShortestHoldNs, kLongestHoldNs);
     return device.microseconds_between(*start_, *end_);
   }
   return Status{StatusCode::kDeadline,
-                fmt::format("the host was too late with a sample {} times, although it had up to {} ms", kTries,
-                            hold_ns_ / 2'000'000)};
+                fmt::format("the host needs more than {} ms to enqueue one sample", kLongestHoldNs / 1'000'000)};
 }
 
 Status DeviceTimer::trace(const Work& prepare, const Work& work) {
@@ -153,10 +150,18 @@ Status DeviceTimer::trace(const Work& prepare, const Work& work) {
   return traced(*world_, stream_, work, [&](const Work& recorded) { return sample(prepare, recorded, true).status(); });
 }
 
-Result<bool> DeviceTimer::all_in_time(bool mine) {
-  const auto all = world_->bootstrap().allgather({static_cast<std::byte>(mine)}, kHostPatience);
+Result<std::uint64_t> DeviceTimer::longest_of_ranks(std::uint64_t mine) {
+  std::vector<std::byte> bytes(sizeof(mine));
+  std::memcpy(bytes.data(), &mine, sizeof(mine));
+  const auto all = world_->bootstrap().allgather(bytes, kHostPatience);
   if (!all.ok()) return all.status();
-  return std::all_of(all->begin(), all->end(), [](const auto& bytes) { return bytes == std::vector{std::byte{1}}; });
+  std::uint64_t longest = mine;
+  for (const std::vector<std::byte>& each : *all) {
+    std::uint64_t theirs = 0;
+    std::memcpy(&theirs, each.data(), std::min(each.size(), sizeof(theirs)));
+    longest = std::max(longest, theirs);
+  }
+  return longest;
 }
 
 Result<std::vector<double>> DeviceTimer::slowest(const std::vector<double>& mine) {

@@ -51,8 +51,8 @@ class DeviceTimer {
   /// Collective. One sample of this rank, in microseconds. `prepare` and `work` enqueue on the stream; `prepare` is not
   /// timed.
   /// `cold`: the L2 holds nothing of use and nothing dirty. If the host of any rank was late, both run again, so
-  /// `prepare` must restore the state that `work` starts from. kDeadline if the host is late ten times, with a
-  /// hold that doubles each time.
+  /// `prepare` must restore the state that `work` starts from. kDeadline if the host is late even with the longest
+  /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
   /// Collective. One more cold sample, if farwarp trace asks for it (tracing.h): `work` is recorded.
@@ -79,7 +79,7 @@ class DeviceTimer {
   Status enqueue(const Work& prepare, const Work& work, bool cold);
   Status flush_l2();
   Status wake_links();
-  Result<bool> all_in_time(bool mine);
+  Result<std::uint64_t> longest_of_ranks(std::uint64_t mine);
 
   World* world_;
   Stream stream_;
@@ -88,7 +88,8 @@ class DeviceTimer {
   Kernel flushing_;
   SymmetricBuffer waking_;  ///< written by the previous rank; empty where there are no links
   std::unique_ptr<Event> start_, end_;
-  std::uint64_t hold_ns_ = 500'000;  ///< of the next sample's first try; each rank has its own
+  /// Of the next sample's first try. Equal on all ranks: links that one rank has woken would idle while another holds.
+  std::uint64_t hold_ns_ = 500'000;
   std::optional<nvml::SmClock> clock_;
   double clock_mhz_ = 0;
 };

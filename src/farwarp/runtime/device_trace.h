@@ -1,4 +1,4 @@
-// What kernels recorded of themselves (base/trace.h), as Device::finish_trace() returns it.
+// What kernels recorded of themselves (base/trace.h), as Device::take_trace() returns it.
 #pragma once
 
 #include <cstdint>
