@@ -17,8 +17,8 @@ from .errors import InvalidArgumentError
 from .operator import Operator
 from .qwen3_desc import Arguments, Limits, Options, is_number
 from .qwen3_text import load_tokenizer, pieces, text_of
-from .streams import Request, Sequenced, Streaming, TokenStream
 from .targets import choose_target
+from .token_streams import Request, Sequenced, Streaming, TokenStream
 from .world import World
 
 if TYPE_CHECKING:
@@ -115,18 +115,18 @@ class Qwen3(Streaming, Operator):
             world = World(target=target, heap_bytes=room)
         try:
             self._open(world, qwen3_desc.descriptor(model, limits))
+            self.model = model
+            self.prefill_tokens = prefill_tokens
+            self.vocabulary: int = _c.lib.qwen3_vocabulary(self.handle)
+            self._columns: int = _c.lib.qwen3_columns(self.handle)
+            Streaming.__init__(self, sequences, positions)
+            self._sampled: dict[int, Array] = {}  # by tokens of a launch
+            self._tokenizer: PreTrainedTokenizerBase | None = None
+            self.end_tokens, self.asked_sampling = qwen3_desc.generation(self.open_handle())
         except BaseException:
             if self._owns_world:
                 world.__exit__(BaseException, None, None)
             raise
-        self.model = model
-        self.prefill_tokens = prefill_tokens
-        self.vocabulary: int = _c.lib.qwen3_vocabulary(self.handle)
-        self._columns: int = _c.lib.qwen3_columns(self.handle)
-        Streaming.__init__(self, sequences, positions)
-        self._sampled: dict[int, Array] = {}  # by tokens of a launch
-        self._tokenizer: PreTrainedTokenizerBase | None = None
-        self.end_tokens, self.asked_sampling = qwen3_desc.generation(self.open_handle())
 
     @classmethod
     def from_pretrained(
@@ -303,8 +303,10 @@ class Qwen3(Streaming, Operator):
         ids = [self._ids(prompt) for prompt in prompts]
         if not 1 <= len(ids) <= self.sequences:
             raise InvalidArgumentError(f"prompts are {len(ids)}; allowed: 1 to {self.sequences}, sequences")
-        for name, value in (("max_tokens", max_tokens), ("tokens_per_launch", tokens_per_launch)):
-            whole(name, value, 1)
+        max_tokens, tokens_per_launch = (
+            whole("max_tokens", max_tokens, 1),
+            whole("tokens_per_launch", tokens_per_launch, 1),
+        )
         ends = self._end_tokens(end_token, isinstance(prompts[0], str))
         for i, prompt in enumerate(ids):
             if not prompt or len(prompt) + max_tokens - 1 > self.positions:
@@ -381,10 +383,12 @@ class Qwen3(Streaming, Operator):
 
     def close(self) -> None:
         """Collective. Closes the model's own world, too."""
-        super().close()
-        self._sampled.clear()
-        if self._owns_world:
-            self.world.close()
+        try:
+            super().close()
+        finally:
+            self._sampled.clear()
+            if self._owns_world:
+                self.world.close()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -98,8 +98,8 @@ def end_tokens(given: int | Sequence[int], vocabulary: int) -> list[int]:
     """A caller's end_token, which is a token or several; InvalidArgumentError unless there are such tokens."""
     allowed = f"None, or up to {_MOST_END_TOKENS} tokens of 0 to {vocabulary - 1}"
     try:
-        tokens = [operator.index(token) for token in ([given] if _is_integer(given) else given)]
-    except TypeError:
+        tokens = [whole("end_token", token) for token in ([given] if _is_integer(given) else given)]
+    except (TypeError, InvalidArgumentError):
         raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}") from None
     if len(tokens) > _MOST_END_TOKENS or not all(0 <= token < vocabulary for token in tokens):
         raise InvalidArgumentError(f"end_token is {given!r}; allowed: {allowed}")
@@ -128,4 +128,4 @@ def sampling_of(asked: dict[str, float], temperature: float | None, top_k: int, 
 
 def is_number(value: object) -> bool:
     """Whether it is a token, where a prompt may be."""
-    return hasattr(value, "__index__")
+    return hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0  # arrays have it, too

@@ -12,6 +12,7 @@ import pytest
 
 import farwarp
 import qwen3_model
+from farwarp import qwen3_desc
 
 TARGET = {"target": "emu_sm90", "max_sms": 2}
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2], [7]]
@@ -206,6 +207,39 @@ def test_bad_input(arguments, message):
         with pytest.raises(farwarp.InvalidArgumentError, match=re.escape(message)):
             model.generate(**{"max_tokens": 4, **arguments})
         assert len(model.generate([1], max_tokens=2)) == 2
+
+
+@pytest.mark.parametrize("where", ("creation", "close", "with"))
+def test_a_failure_closes_the_models_own_world(monkeypatch, where):
+    worlds = []
+
+    def made(**arguments):
+        worlds.append(farwarp.World(**arguments))
+        return worlds[0]
+
+    def failing(*_):
+        raise OSError("made to fail")
+
+    monkeypatch.setattr(farwarp.qwen3, "World", made)
+    monkeypatch.setattr(*((qwen3_desc, "generation") if where == "creation" else (farwarp.Operator, "close")), failing)
+    with pytest.raises(OSError, match="made to fail"):
+        model = farwarp.Qwen3.random("nano", positions=16, **TARGET)
+        if where == "with":
+            with model:
+                pass
+        else:
+            model.close()
+    assert not worlds[0].is_open
+
+
+def test_what_is_a_token():
+    """Arrays are none, even of one: they are prompts. Nor is True."""
+    assert not qwen3_desc.is_number(np.array([5])) and not qwen3_desc.is_number([5])
+    assert qwen3_desc.is_number(np.int64(5)) and qwen3_desc.is_number(np.array(5)) and qwen3_desc.is_number(5)
+    assert qwen3_desc.end_tokens(np.int64(3), 40) == [3] and qwen3_desc.end_tokens([3, 4], 40) == [3, 4]
+    for wrong in (True, [3, True], 1.0):
+        with pytest.raises(farwarp.InvalidArgumentError, match=re.escape(f"end_token is {wrong}; allowed: None, or")):
+            qwen3_desc.end_tokens(wrong, 40)
 
 
 def test_models_that_there_are_not(tmp_path):

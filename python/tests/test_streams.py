@@ -1,11 +1,15 @@
 """Streams of one model that run at the same time."""
 
+import concurrent.futures
 import gc
 import itertools
+import threading
+import time
 
 import pytest
 
 import farwarp
+from farwarp import token_streams
 
 TARGET = {"target": "emu_sm90", "max_sms": 2}
 PROMPTS = [[3, 1], [1, 5, 9], [7], [2]]
@@ -215,3 +219,42 @@ def test_ranks():
     room = farwarp.Qwen3.heap_bytes("random:nano4", 2, "emu_sm90", positions=32, max_sms=2, sequences=2)
     first, second = farwarp.run(decode, ranks=2, heap_bytes=room)
     assert first == second and first[0]
+
+
+class Slow(token_streams.Streaming):
+    """A model whose launches take long; `positions` of a column must not be exceeded."""
+
+    def __init__(self):
+        super().__init__(sequences=2, positions=6)
+        self.world, self.lock, self.done = self, threading.RLock(), [0, 0]
+
+    def exclusive(self):
+        return self.lock
+
+    def _start(self, request, one):
+        return 0
+
+    def _stop(self, column, stream):
+        return 0
+
+    def _launch(self, steps, end_tokens, stream):
+        time.sleep(0.05)
+        self.done = [done + steps for done in self.done]
+        assert max(self.done) <= self.positions
+        return [[column] * steps for column in range(2)]
+
+
+def test_threads_take_turns():
+    model, together = Slow(), threading.Barrier(2)
+
+    def answer(request):
+        together.wait(60)
+        return list(model._tokens(request))
+
+    requests = [token_streams.Request(frozenset(), None, 4, None) for _ in range(2)]
+    for request in requests:
+        model._reserve(request, [[0]], 6)
+        model._start_new(request)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(answer, requests))
+    assert found == [[(0, column)] * 6 for column in range(2)]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from . import _c
 from .errors import MisuseError, check
+
+if TYPE_CHECKING:
+    from .world import World
 
 T = TypeVar("T")
 
@@ -54,8 +57,11 @@ class TokenStream(Iterator[T], Generic[T]):
 class Streaming:
     """A model whose launches decode the sequences of all requests that have started.
 
-    What a launch brings to another request than the one that asked waits there.
+    What a launch brings to another request than the one that asked waits there. Requests change within the world's
+    exclusive().
     """
+
+    world: World
 
     def _start(self, request: Request, one: Sequenced) -> int:
         """Returns the positions that are done."""
@@ -77,28 +83,38 @@ class Streaming:
 
     def _reserve(self, request: Request, prompts: Sequence[list[int]], max_tokens: int) -> None:
         """Gives each prompt a column, or raises."""
-        self._end_dropped()
-        if len(prompts) > len(self._free):
-            raise MisuseError(
-                f"prompts are {len(prompts)}; "
-                f"allowed: up to {len(self._free)}, because open streams have the others of "
-                f"{self.sequences} sequences; a stream gives them back when it ends or by close()"
-            )
-        for number, prompt in enumerate(prompts):
-            request.sequences.append(Sequenced(number, heapq.heappop(self._free), prompt, len(prompt) + max_tokens - 1))
+        with self.world.exclusive():
+            self._end_dropped()
+            if len(prompts) > len(self._free):
+                raise MisuseError(
+                    f"prompts are {len(prompts)}; "
+                    f"allowed: up to {len(self._free)}, because open streams have the others of "
+                    f"{self.sequences} sequences; a stream gives them back when it ends or by close()"
+                )
+            for number, prompt in enumerate(prompts):
+                column, last = heapq.heappop(self._free), len(prompt) + max_tokens - 1
+                request.sequences.append(Sequenced(number, column, prompt, last))
 
     def _tokens(self, request: Request) -> Iterator[tuple[int, int]]:
         """What the request's prompts bring, until all have ended."""
         while True:
-            while request.ready:
-                yield request.ready.popleft()
+            with self.world.exclusive():
+                found = self._next(request)
+            if found is None:
+                return
+            yield found
+
+    def _next(self, request: Request) -> tuple[int, int] | None:
+        """None: all prompts have ended."""
+        while not request.ready:
             if request.lost is not None:
                 raise MisuseError(f"the stream has lost its sequences: {request.lost}; allowed: a new stream")
             if not request.sequences:
-                return
+                return None
             self._end_dropped()
             self._start_new(request)
             self._advance(request)
+        return request.ready.popleft()
 
     def _start_new(self, request: Request) -> None:
         if request.started:
@@ -120,7 +136,7 @@ class Streaming:
         # A launch ends all sequences at the same tokens. Where requests have others, it goes on behind them, and
         # _take() finds the end.
         ends = {other.ends for other in self._started}
-        common = sorted(*ends) if len(ends) == 1 else []
+        common = sorted(ends.pop()) if len(ends) == 1 else []
         try:
             choices = self._launch(steps, common, request.stream)
             for other in list(self._started):
@@ -149,11 +165,12 @@ class Streaming:
 
     def end_request(self, request: Request) -> None:
         """The request's sequences are free again, and nothing of it is left."""
-        request.ready.clear()
-        for one in list(request.sequences):
-            self._release(request, one)
-            if request.started:
-                self._stop(one.column, request.stream)  # after a failure of the world recover() ends them
+        with self.world.exclusive():
+            request.ready.clear()
+            for one in list(request.sequences):
+                self._release(request, one)
+                if request.started:
+                    self._stop(one.column, request.stream)  # after a failure of the world recover() ends them
 
     def _lose_all(self, why: str) -> None:
         """All sequences that have started have ended. What their requests have got already they keep."""
