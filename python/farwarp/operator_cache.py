@@ -41,18 +41,19 @@ class OperatorCache:
         Collective if there are none: `create` makes them; where the heap or the World's slots do not suffice, those of
         other keys are closed before, the ones used longest ago first. `what`: of messages.
         """
-        found = cast("list[OperatorT] | None", self._kept.pop(key, None))  # create() of that key made them
-        capturing = self._streams.is_capturing()
-        if found is None:
+        with self._streams.exclusive():
+            found = cast("list[OperatorT] | None", self._kept.pop(key, None))  # create() of that key made them
+            capturing = self._streams.is_capturing()
+            if found is None:
+                if capturing:
+                    raise MisuseError(
+                        f"a first call of {what} is captured in a CUDA graph; allowed: after a call that is not"
+                    )
+                found = self._create(create)
+            self._kept[key] = found
             if capturing:
-                raise MisuseError(
-                    f"a first call of {what} is captured in a CUDA graph; allowed: after a call that is not"
-                )
-            found = self._create(create)
-        self._kept[key] = found
-        if capturing:
-            self._captured.add(key)
-        return found
+                self._captured.add(key)
+            return found
 
     def _create(self, create: Callable[[], list[OperatorT]]) -> list[OperatorT]:
         while len(self) >= self._most and self._close_oldest():
@@ -75,10 +76,11 @@ class OperatorCache:
 
     def close(self) -> None:
         """Collective."""
-        for operators in self._kept.values():
-            for operator in operators:
-                operator.close()
-        self.forget()
+        with self._streams.exclusive():
+            for operators in self._kept.values():
+                for operator in operators:
+                    operator.close()
+            self.forget()
 
     def forget(self) -> None:
         """Of a World that is closed."""

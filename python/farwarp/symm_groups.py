@@ -35,7 +35,7 @@ class Group:
 
     def operator(self, kind: Callable[..., OperatorT], *sizes: int, **options: object) -> OperatorT:
         """The operator of these sizes. Collective, if there is none yet."""
-        key = (kind, sizes, *options.values())
+        key = (kind, sizes, *sorted(options.items()))
         create = partial(kind, self.world, *sizes, **options)
         return self.operators.get(key, lambda: [create()], f"{kind.__name__}{sizes}")[0]
 
@@ -49,7 +49,7 @@ class Group:
 
 
 groups: dict[str, Group] = {}
-_lock = threading.Lock()
+_lock = threading.RLock()
 
 
 def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **options: Unpack[WorldOptions]) -> None:
@@ -92,7 +92,8 @@ def enable_symm_mem_for_group(group_name: str, *, world: World | None = None, **
 
 def is_symm_mem_enabled_for_group(group_name: str) -> bool:
     """Whether the group has a World. Local."""
-    return group_name in groups
+    group = groups.get(group_name)
+    return group is not None and group.world.is_open
 
 
 def close(group_name: str) -> None:
@@ -127,8 +128,10 @@ def group_of(group_name: str) -> Group:
     """The group's World and operators. Collective, if it has none yet."""
     group = groups.get(group_name)
     if group is None:
-        enable_symm_mem_for_group(group_name)
-        group = groups[group_name]
+        with _lock:
+            if group_name not in groups:
+                enable_symm_mem_for_group(group_name)
+            group = groups[group_name]
     return group
 
 

@@ -1,5 +1,8 @@
 """farwarp.symm_mem on the emulator against plain torch. On GPUs: test_gpu_ops.py."""
 
+import concurrent.futures
+import time
+
 import pytest
 
 import farwarp
@@ -25,6 +28,39 @@ def group():
 
 def numbers(*shape, seed=0, dtype=BF16):
     return (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) * 2 - 1).to(dtype)
+
+
+def test_a_closed_world_is_none():
+    world = farwarp.World(target="emu_sm90")
+    symm_mem.enable_symm_mem_for_group("closed", world=world)
+    assert symm_mem.is_symm_mem_enabled_for_group("closed")
+    world.close()
+    assert not symm_mem.is_symm_mem_enabled_for_group("closed")
+    symm_mem.close("closed")
+
+
+def test_threads_make_one_world_and_one_operator(monkeypatch):
+    """At the same time each finds none."""
+    made = []
+
+    def slow(kind, *arguments, **options):
+        time.sleep(0.05)
+        made.append(kind)
+        return kind(*arguments, **options)
+
+    def call(_):
+        group = symm_groups.group_of("threads")
+        return group, group.operators.get("key", lambda: [slow(Sum, group.world, 64)], "a sum")
+
+    Sum, World = farwarp.AllReduce, farwarp.World
+    monkeypatch.setattr(symm_groups, "World", lambda _group, **_options: slow(World, target="emu_sm90"))
+    monkeypatch.setattr(symm_groups, "process_group", lambda name: name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(call, range(2))
+    symm_mem.close("threads")
+    assert made == [World, Sum]
+    assert first[0] is second[0] and first[1] is second[1]
 
 
 def test_two_ranks():
