@@ -70,8 +70,8 @@ class Importer {
     const auto ranks = workload_.axes.find("ranks");
     if (ranks == workload_.axes.end()) return;
     if (ranks->second < 1 || ranks->second > harness::kMaxSuiteRanks)
-      return fail(
-          fmt::format("workload.axes.ranks is {}: allowed is an integer in 1..{}", ranks->second, harness::kMaxSuiteRanks));
+      return fail(fmt::format("workload.axes.ranks is {}: allowed is an integer in 1..{}", ranks->second,
+                              harness::kMaxSuiteRanks));
     imported_.ranks = static_cast<int>(ranks->second);
     constexpr std::string_view kPart = "_of_rank";
     for (const auto& [axis, value] : workload_.axes) {

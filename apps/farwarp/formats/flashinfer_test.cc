@@ -1,6 +1,7 @@
 // FlashInfer-Bench's definitions and workloads: what is read, what is refused, and that ours come back as they went.
 #include "flashinfer.h"
 
+#include <algorithm>
 #include <tuple>
 
 #include "export_flashinfer.h"
