@@ -22,7 +22,9 @@ target_sources(farwarp_archive
     src/farwarp/base/status.h
     src/farwarp/base/swizzle.h
     src/farwarp/base/tensor_map.h
+    src/farwarp/base/trace.h
     src/farwarp/runtime/device.h
+    src/farwarp/runtime/device_trace.h
     src/farwarp/world/view.h
     src/farwarp/world/host/bootstrap.h
     src/farwarp/world/host/world.h
