@@ -189,7 +189,16 @@ class Call:
         Returns
         -------
         list
-            The copies of inputs that were made, which must live until the call has run.
+            The copies of inputs that were made; a later half of the call may read them again.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A tensor, its class or the number of outputs is not allowed.
+        MisuseError
+            The operator is closed.
+        Error
+            What the function of C has returned.
         """
         streams = self._streams
         with streams.exclusive():
@@ -205,6 +214,11 @@ class Call:
                 for i, fill, reference in fills:
                     fill(id(tensors[i]), reference)
             else:
+                if len(tensors) != len(self._parameters):  # the function would be called with fewer, or more
+                    outputs = [parameter.name for parameter in self._parameters[self._inputs :]]
+                    raise InvalidArgumentError(
+                        f"out has {len(tensors) - self._inputs} tensors; allowed: {len(outputs)}, {' '.join(outputs)}"
+                    )
                 references = self._references(tensors, on, keep)
                 if kinds not in self._slow:
                     self._learn(kinds)

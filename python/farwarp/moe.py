@@ -11,7 +11,7 @@ from .call import Call
 from .descriptor import choice
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
-from .moe_combine import MoeCombine
+from .moe_calls import MoeCalls
 from .moe_operator import Mode
 from .tensors import Result, Tensor, TensorSpec
 from .world import World
@@ -68,7 +68,7 @@ class MoeReceived(NamedTuple):
     scales: Result | None
 
 
-class MoeAllToAll(MoeCombine):
+class MoeAllToAll(MoeCalls):
     """Sends tokens to the ranks of their experts, and the weighted sums of the experts' outputs back.
 
     Collective to create, and every rank makes every call, in turn dispatch() and combine(); or fused(), which is both
@@ -97,8 +97,9 @@ class MoeAllToAll(MoeCombine):
         "int32" or "int64".
     layout : str
         Of recv_x [recv_rows, hidden]. "expert_major" (DeepGEMM's contiguous): the experts' rows one after another, a
-        row for each of a token's k-slots. "masked" (DeepEP's low-latency, vLLM's batched): recv_x is [E, C, hidden],
-        expert i's rows begin at i * C, and it gets a token's row once, also if it is in several k-slots.
+        row for each of a token's k-slots. "masked" (DeepEP's low-latency, vLLM's batched): recv_x is seen as, and out=
+        may be, [E, C, hidden] (masked_shape), expert i's rows begin at i * C, and it gets a token's row once, also if
+        it is in several k-slots.
     scales : str, optional
         None: rows arrive in dtype. Else, of bfloat16, they arrive as e4m3, and each 128 numbers have a scale:
         "rows" float32 [recv_rows, ceil(hidden / 128)]; or, with layout "masked", "columns" float32 [E, ceil(hidden /
@@ -292,11 +293,12 @@ class MoeAllToAll(MoeCombine):
         """
         if out is None:
             out = self.new_received(x)
-        if count is None:
-            keep = self._dispatch.enqueue(self, (x, indices, weights, *out), stream)
-        else:
-            keep = self._dispatch_counted.enqueue(self, (x, indices, weights, count, *out), stream)
-        self._call_begun(x, indices, count, keep)
+        with self.world.exclusive():
+            if count is None:
+                keep = self._dispatch.enqueue(self, (x, indices, weights, *out), stream)
+            else:
+                keep = self._dispatch_counted.enqueue(self, (x, indices, weights, count, *out), stream)
+            self._call_begun(x, indices, count, keep)
         return out
 
     def dispatch_send(
@@ -312,8 +314,9 @@ class MoeAllToAll(MoeCombine):
 
         indices and count must not be changed until the call's last half. Parameters and failures: dispatch().
         """
-        self._call_begun(x, indices, count, self._dispatch_send.enqueue(self, (x, indices, weights, count), stream))
-        self._like = x
+        with self.world.exclusive():
+            self._call_begun(x, indices, count, self._dispatch_send.enqueue(self, (x, indices, weights, count), stream))
+            self._like = x
 
     def dispatch_recv(self, *, out: MoeReceived | None = None, stream: StreamLike = None) -> MoeReceived:
         """The half of dispatch() that receives. Every rank calls it.
@@ -324,8 +327,9 @@ class MoeAllToAll(MoeCombine):
             if self._like is None:
                 raise MisuseError("dispatch_recv() has no call; allowed: after dispatch_send()")
             out = self.new_received(self._like)
-        self._dispatch_recv.enqueue(self, tuple(out), stream)
-        self._like = None
+        with self.world.exclusive():
+            self._dispatch_recv.enqueue(self, tuple(out), stream)
+            self._like = None
         return out
 
     def fused(

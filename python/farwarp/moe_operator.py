@@ -13,7 +13,7 @@ MODES = ("auto", "words", "bulk")  # in the order of farwarp_moe_mode
 
 
 class MoeOperator(Operator):
-    """One of the functions farwarp_moe_... of c.h."""
+    """An operator whose functions of c.h are farwarp_moe_..."""
 
     _c_prefix = "moe"
 

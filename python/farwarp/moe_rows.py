@@ -13,7 +13,7 @@ from .call import Call
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError, MisuseError
 from .fp8_rows import MOST_ELEMENTS, FP8Rows, fp8_type, pack, packed_elements, unpack
-from .moe_combine import MoeCombine
+from .moe_calls import MoeCalls
 from .moe_operator import Mode
 from .operator import check_world
 from .tensors import HostTensor, Result, Tensor, TensorSpec, is_torch
@@ -50,7 +50,7 @@ class MoeRows(NamedTuple):
     offsets: Result
 
 
-class MoeRowsAllToAll(MoeCombine):
+class MoeRowsAllToAll(MoeCalls):
     """Sends each token once to a rank that has experts of it, with their indices and weights, as DeepEP's normal mode.
 
     Calls are dispatch(), of which MoeRows are the result, then combine() of the sums that this rank's experts make of
@@ -289,7 +289,8 @@ class MoeRowsAllToAll(MoeCombine):
         """
         if out is None:
             out = self.new_received(x)
-        self._call_begun(x, indices, None, self._dispatch.enqueue(self, (x, indices, weights, *out), stream))
+        with self.world.exclusive():
+            self._call_begun(x, indices, None, self._dispatch.enqueue(self, (x, indices, weights, *out), stream))
         return out
 
     def dispatch_send(
@@ -306,8 +307,10 @@ class MoeRowsAllToAll(MoeCombine):
         """
         *_, counts_spec, offsets_spec = self.received_specs(0)
         counted = self._new(x, *counts_spec), self._new(x, *offsets_spec)
-        self._call_begun(x, indices, None, self._dispatch_send.enqueue(self, (x, indices, weights, *counted), stream))
-        self._like, self._counted = x, counted
+        tensors = x, indices, weights, *counted
+        with self.world.exclusive():
+            self._call_begun(x, indices, None, self._dispatch_send.enqueue(self, tensors, stream))
+            self._like, self._counted = x, counted
         return counted
 
     def dispatch_recv(self, rows: int | None = None, *, stream: StreamLike = None) -> MoeRows:
@@ -330,8 +333,9 @@ class MoeRowsAllToAll(MoeCombine):
         like, (counts, offsets) = self._like, self._counted
         specs = self.received_specs(self.recv_rows if rows is None else rows)[:3]
         x, indices, weights = (self._new(like, shape, dtype) for shape, dtype in specs)
-        self._dispatch_recv.enqueue(self, (x, indices, weights), stream)
-        self._like = self._counted = None
+        with self.world.exclusive():
+            self._dispatch_recv.enqueue(self, (x, indices, weights), stream)
+            self._like = self._counted = None
         return MoeRows(x, indices, weights, counts, offsets)
 
 

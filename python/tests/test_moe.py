@@ -1,5 +1,7 @@
 """The MoE all-to-all, with numbers so small that every sum is exact."""
 
+import threading
+
 import ml_dtypes  # noqa: F401  NumPy then knows its types
 import numpy as np
 import pytest
@@ -302,6 +304,51 @@ def test_order_of_halves():
         return True
 
     assert farwarp.run(layer, ranks=RANKS) == [True] * RANKS
+
+
+def test_results_of_another_number():
+    """torch.ops.farwarp.moe_dispatch returns no scales."""
+
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        x, indices, weights = routing(world.rank)
+        room = moe.new_received(world.asarray(x, "bfloat16"))
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="out has 4 tensors; allowed: 5, recv_x counts offsets origins scales"
+        ):
+            moe.dispatch(x, indices, weights, out=room[:4])
+        return True
+
+    assert farwarp.run(layer, ranks=1) == [True]
+
+
+def test_state_between_halves_is_of_the_last_call():
+    """It is set before another thread can make a call."""
+
+    def layer(world):
+        moe = farwarp.MoeAllToAll(world, EXPERTS, TOP_K, HIDDEN, MOST)
+        begun, ended, others = moe._call_begun, moe._call_ended, []
+
+        def watched(change):
+            def changed(*arguments):
+                other = threading.Thread(target=lambda: others.append(world.exclusive().acquire(blocking=False)))
+                other.start()
+                other.join()
+                return change(*arguments)
+
+            return changed
+
+        moe._call_begun, moe._call_ended = watched(begun), watched(ended)
+        x, indices, weights = routing(world.rank)
+        x = world.asarray(x, "bfloat16")
+        moe.combine(moe.dispatch(x, indices, weights).recv_x)
+        moe.dispatch_send(x, indices, weights)
+        moe.combine_send(moe.dispatch_recv().recv_x)
+        moe.combine_recv()
+        assert others == [False] * 4
+        return True
+
+    assert farwarp.run(layer, ranks=1) == [True]
 
 
 def test_recover_ends_a_call():

@@ -1,4 +1,4 @@
-"""What both classes of the MoE all-to-all share: creation, and the second half of a call."""
+"""What both classes of the MoE all-to-all share: creation, state between the halves, and combine."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .tensors import HostTensor, Result, ResultT, Tensor
 from .world import World
 
 
-class MoeCombine(MoeOperator):
-    """The part of MoeAllToAll and MoeRowsAllToAll that brings rows back. For its parameters see there."""
+class MoeCalls(MoeOperator):
+    """What MoeAllToAll and MoeRowsAllToAll have in common. For its parameters see there."""
 
     def _create(
         self,
@@ -66,6 +66,7 @@ class MoeCombine(MoeOperator):
         self._combine_recv = Call(self.world, "moe_combine_recv", "", "out")
 
     def _call_begun(self, x: Tensor, indices: Tensor, count: Tensor | None, keep: list[Array]) -> None:
+        """Within exclusive(), with the call: the state is that of the call enqueued last."""
         self.tokens, self._kept = x.shape[0], [indices, count, *keep]
 
     def _call_ended(self) -> None:
@@ -127,11 +128,13 @@ class MoeCombine(MoeOperator):
         """
         if out is None:
             out = self._new(y, (self.tokens, self.hidden), self.dtype)
-        if self._weighted(weights):
-            self._combine_weighted.enqueue(self, (y, weights, out), stream)
-        else:
-            self._combine.enqueue(self, (y, out), stream)
-        self._call_ended()
+        weighted = self._weighted(weights)
+        with self.world.exclusive():
+            if weighted:
+                self._combine_weighted.enqueue(self, (y, weights, out), stream)
+            else:
+                self._combine.enqueue(self, (y, out), stream)
+            self._call_ended()
         return out
 
     def combine_send(self, y: Tensor, weights: Tensor | None = None, *, stream: StreamLike = None) -> None:
@@ -139,11 +142,13 @@ class MoeCombine(MoeOperator):
 
         With weights it waits for those of the other ranks.
         """
-        if self._weighted(weights):
-            self._combine_send_weighted.enqueue(self, (y, weights), stream)
-        else:
-            self._combine_send.enqueue(self, (y,), stream)
-        self._like = y
+        weighted = self._weighted(weights)
+        with self.world.exclusive():
+            if weighted:
+                self._combine_send_weighted.enqueue(self, (y, weights), stream)
+            else:
+                self._combine_send.enqueue(self, (y,), stream)
+            self._like = y
 
     @overload
     def combine_recv(self, *, out: ResultT, stream: StreamLike = None) -> ResultT: ...
@@ -155,6 +160,7 @@ class MoeCombine(MoeOperator):
             if self._like is None:
                 raise MisuseError("combine_recv() has no call; allowed: after combine_send()")
             out = self._new(self._like, (self.tokens, self.hidden), self.dtype)
-        self._combine_recv.enqueue(self, (out,), stream)
-        self._call_ended()
+        with self.world.exclusive():
+            self._combine_recv.enqueue(self, (out,), stream)
+            self._call_ended()
         return out
