@@ -75,7 +75,7 @@ def run(
     InvalidArgumentError
         A parameter is outside what is allowed.
     MisuseError
-        Another rank's run() has not ended within the deadline.
+        Another thread's or rank's run() has not ended within the deadline.
     """
     ranks = whole("ranks", ranks, 1, 8)
     depth = getattr(_here, "depth", 0)
@@ -92,9 +92,8 @@ def _run(
     deadline: float,
     heap_bytes: int,
 ) -> list[Returned]:
-    threads = ctypes.c_void_p()
-    check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
     target = choose_target(target)
+    threads = ctypes.c_void_p()
     results: dict[int, Returned] = {}  # by ranks
     failures: list[tuple[int, BaseException]] = []  # in the order of time
 
@@ -111,17 +110,19 @@ def _run(
             failures.append((rank, error))
 
     started = [threading.Thread(target=work, args=(rank,), name=f"rank {rank}") for rank in range(ranks)]
-    for thread in started:
-        thread.start()
+    check(_c.lib.threads_create(ranks, ctypes.addressof(threads)))
     try:
         for thread in started:
-            thread.join()
-    except BaseException:  # KeyboardInterrupt: each rank gets it when its call returns
+            thread.start()
         for thread in started:
+            thread.join()
+    except BaseException:  # KeyboardInterrupt, or a thread that cannot start: each rank gets it when its call returns
+        begun = [thread for thread in started if thread.ident is not None]
+        for thread in begun:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(thread.ident or 0), ctypes.py_object(KeyboardInterrupt)
             )
-        for thread in started:
+        for thread in begun:
             thread.join()
         raise
     finally:

@@ -5,12 +5,13 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 
 import numpy as np
 import pytest
 
 import farwarp
-from farwarp import dtypes
+from farwarp import _c, dtypes
 
 
 def alone(function, **options):
@@ -21,6 +22,21 @@ def test_run_returns_what_ranks_return():
     assert farwarp.run(
         lambda world, factor: (world.rank * factor, world.size, world.target), ranks=3, target="emu_gfx942", args=(10,)
     ) == [(rank * 10, 3, "emu_gfx942") for rank in range(3)]
+
+
+def test_run_ends_where_a_thread_cannot_start(monkeypatch):
+    start, destroy, destroyed = threading.Thread.start, _c.lib.threads_destroy, []
+
+    def limited(thread):
+        if thread.name == "rank 2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    monkeypatch.setattr(_c.lib, "threads_destroy", lambda handle: destroyed.append(handle) or destroy(handle))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        farwarp.run(lambda world: None, ranks=3, deadline=0.5)
+    assert len(destroyed) == 1 and not [thread for thread in threading.enumerate() if thread.name.startswith("rank ")]
 
 
 @pytest.mark.parametrize("dtype", ("bfloat16", "float16", "float32", "int32", "int64", "uint8"))
