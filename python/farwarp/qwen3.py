@@ -15,7 +15,7 @@ from .array import Array
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
-from .qwen3_desc import Arguments, Limits, Options, is_number
+from .qwen3_desc import Arguments, Limits, Options, is_token
 from .qwen3_text import load_tokenizer, pieces, text_of
 from .targets import choose_target
 from .token_streams import Request, Sequenced, Streaming, TokenStream
@@ -215,7 +215,7 @@ class Qwen3(Streaming, Operator):
         str, list of int, or list of these
             Text for text, ids for ids.
         """
-        several = not isinstance(prompts, str) and len(prompts) > 0 and not is_number(prompts[0])
+        several = not isinstance(prompts, str) and len(prompts) > 0 and not is_token(prompts[0])
         all_prompts: list[Prompt] = list(prompts) if several else [prompts]  # type: ignore[arg-type, list-item]
         text = [isinstance(prompt, str) for prompt in all_prompts]
         found: list[list[int]] = [[] for _ in all_prompts]

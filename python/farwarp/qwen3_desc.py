@@ -126,6 +126,6 @@ def sampling_of(asked: dict[str, float], temperature: float | None, top_k: int, 
     return set_fields(new_desc(_c.Sampling), temperature=temperature, top_k=top_k, top_p=top_p, seed=seed)
 
 
-def is_number(value: object) -> bool:
+def is_token(value: object) -> bool:
     """Whether it is a token, where a prompt may be."""
     return hasattr(value, "__index__") and getattr(value, "ndim", 0) == 0  # arrays have it, too

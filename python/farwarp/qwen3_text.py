@@ -70,14 +70,16 @@ def text_of(tokenizer: transformers.PreTrainedTokenizerBase, tokens: list[int]) 
 
 def pieces(tokenizer: transformers.PreTrainedTokenizerBase, tokens: Iterator[int]) -> Iterator[str]:
     """Pieces of text; a character comes when all its tokens have come."""
-    found: list[int] = []
-    told = ""
+    before: list[int] = []  # tokens of the last piece: a tokenizer may write a text's first token in another way
+    told = ""  # their text
+    new: list[int] = []
     for token in tokens:
-        found.append(token)
-        text = text_of(tokenizer, found)
+        new.append(token)
+        text = text_of(tokenizer, before + new)
         if not text.endswith("\N{REPLACEMENT CHARACTER}") and text != told:
             yield text[len(told) :]
-            told = text
-    text = text_of(tokenizer, found)
+            before, new = new, []
+            told = text_of(tokenizer, before)
+    text = text_of(tokenizer, before + new)
     if text != told:  # the answer ends within a character
         yield text[len(told) :]

@@ -12,7 +12,7 @@ import pytest
 
 import farwarp
 import qwen3_model
-from farwarp import qwen3_desc
+from farwarp import qwen3_desc, qwen3_text
 
 TARGET = {"target": "emu_sm90", "max_sms": 2}
 PROMPTS = [[3, 1, 4], [1, 5, 9, 2], [7]]
@@ -234,8 +234,8 @@ def test_a_failure_closes_the_models_own_world(monkeypatch, where):
 
 def test_what_is_a_token():
     """Arrays are none, even of one: they are prompts. Nor is True."""
-    assert not qwen3_desc.is_number(np.array([5])) and not qwen3_desc.is_number([5])
-    assert qwen3_desc.is_number(np.int64(5)) and qwen3_desc.is_number(np.array(5)) and qwen3_desc.is_number(5)
+    assert not qwen3_desc.is_token(np.array([5])) and not qwen3_desc.is_token([5])
+    assert qwen3_desc.is_token(np.int64(5)) and qwen3_desc.is_token(np.array(5)) and qwen3_desc.is_token(5)
     assert qwen3_desc.end_tokens(np.int64(3), 40) == [3] and qwen3_desc.end_tokens([3, 4], 40) == [3, 4]
     for wrong in (True, [3, True], 1.0):
         with pytest.raises(farwarp.InvalidArgumentError, match=re.escape(f"end_token is {wrong}; allowed: None, or")):
@@ -284,6 +284,18 @@ def test_text(folder):
             farwarp.UnavailableError, match="random:nano has no tokenizer; allowed: prompts of token ids"
         ):
             model.generate("bc")
+
+
+def test_text_is_decoded_piece_by_piece():
+    tokens, most = [number % 26 for number in range(1000)], []
+
+    class Counting(Letters):
+        def decode(self, tokens, skip_special_tokens):
+            most.append(len(tokens))
+            return super().decode(tokens, skip_special_tokens)
+
+    assert "".join(qwen3_text.pieces(Counting(3), iter(tokens))) == Letters(3).decode(tokens, True)
+    assert max(most) == 6  # the last piece and the next one
 
 
 @pytest.mark.parametrize("parts", (2, 3, 5))
