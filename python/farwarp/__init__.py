@@ -9,9 +9,10 @@ They take NumPy arrays (on the emulator) and torch tensors (on GPUs):
 
     results = farwarp.run(multiply, ranks=4, target="emu_sm90")
 
-World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures are
-exceptions, all of them Error. Two modules need torch and are imported by name: farwarp.torch_ops (operators that
-torch.compile carries in its graphs) and farwarp.symm_mem (the interface of PyTorch's symmetric memory).
+World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures of
+calls are exceptions, all of them Error; Python's protocols raise Python's own. Two modules need torch and are imported
+by name: farwarp.torch_ops (operators that torch.compile carries in its graphs) and farwarp.symm_mem (the interface of
+PyTorch's symmetric memory).
 """
 
 from .all_reduce import AllReduce

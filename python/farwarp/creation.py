@@ -20,10 +20,10 @@ class Seat(NamedTuple):
     rank: int
 
 
-Group = Union[Seat, "torch.distributed.ProcessGroup", None]
+GroupLike = Union[Seat, "torch.distributed.ProcessGroup", None]
 
 
-def create(group: Group, desc: ctypes.Structure) -> int:
+def create(group: GroupLike, desc: ctypes.Structure) -> int:
     """A farwarp_world. Collective.
 
     Parameters
@@ -39,17 +39,17 @@ def create(group: Group, desc: ctypes.Structure) -> int:
         The handle.
     """
     world, address = ctypes.c_void_p(), ctypes.addressof(desc)
-    target = ctypes.addressof(world)
+    to = ctypes.addressof(world)
     if isinstance(group, Seat):
-        check(_c.lib.world_from_threads(group.threads, group.rank, address, target))
+        check(_c.lib.world_from_threads(group.threads, group.rank, address, to))
     elif group is not None:
-        _create_from_group(group, address, target)
+        _create_from_group(group, address, to)
     elif _c.lib.environment_has_ranks():
-        check(_c.lib.world_from_environment(address, target))
+        check(_c.lib.world_from_environment(address, to))
     else:
         alone = ctypes.c_void_p()
         check(_c.lib.threads_create(1, ctypes.addressof(alone)))
-        code = _c.lib.world_from_threads(alone.value, 0, address, target)
+        code = _c.lib.world_from_threads(alone.value, 0, address, to)
         failure = error_of(code) if code else None
         _c.lib.threads_destroy(alone.value)
         if failure is not None:

@@ -65,6 +65,8 @@ handle."""
 class DeviceStreams:
     """Streams of a world's device: those that it has made, those in use, and torch's current one.
 
+    It has the world's lock, exclusive(), which is held during waits (synchronize(), numpy()), too.
+
     Attributes
     ----------
     busy : dict

@@ -19,7 +19,7 @@ from .targets import choose_target, target_number
 if TYPE_CHECKING:
     import torch
 
-    from .creation import Group
+    from .creation import GroupLike
     from .dtypes import DTypeLike
 
 
@@ -74,7 +74,7 @@ class World(Context):
 
     def __init__(
         self,
-        group: Group = None,
+        group: GroupLike = None,
         target: str = "auto",
         *,
         device: int = -1,
@@ -101,7 +101,7 @@ class World(Context):
         shape : sequence of int
             Its sizes.
         dtype : str, numpy.dtype or torch.dtype
-            "bfloat16", "float16", "float32", "int32", "int64" or "uint8", or what NumPy or torch call it.
+            "bfloat16", "float16", "float32", "int32", "int64" or "uint8", or a type of NumPy or torch.
 
         Returns
         -------

@@ -9,7 +9,7 @@ from ..targets import choose_target
 from .base import WORLD_BYTES, current_device
 from .config import Config
 from .event import EventHandle, EventOverlap
-from .low_latency_call import MOST_TOP_K, Shape, heap_bytes
+from .low_latency_call import MOST_TOP_K, LowLatencyShape, low_latency_heap_bytes
 from .low_latency_methods import LowLatencyMethods
 from .normal_methods import NormalMethods
 
@@ -39,7 +39,8 @@ class Buffer(LowLatencyMethods, NormalMethods):
     num_qps_per_rank, allow_nvlink_for_low_latency_mode, allow_mnnvl, use_fabric
         How DeepEP reaches other GPUs. Here that is NVLink alone, so allow_nvlink_for_low_latency_mode is True.
     explicitly_destroy : bool
-        destroy() is called; without it the Buffer lives as long as the process.
+        destroy() is called; without it keep the Buffer as long as any rank uses its own: one that is dropped leaves,
+        and the others' waits end with an error.
     enable_shrink, comm
         Not here: their defaults only.
 
@@ -101,8 +102,8 @@ class Buffer(LowLatencyMethods, NormalMethods):
         target, device = choose_target("auto"), current_device()
         total = WORLD_BYTES
         for fp8 in (False, True):
-            shape = Shape(num_max_dispatch_tokens_per_rank, hidden, num_experts, MOST_TOP_K, fp8, "int64")
-            total += heap_bytes(shape, num_ranks, target, device)
+            shape = LowLatencyShape(num_max_dispatch_tokens_per_rank, hidden, num_experts, MOST_TOP_K, fp8, "int64")
+            total += low_latency_heap_bytes(shape, num_ranks, target, device)
         return total
 
     @staticmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..targets import choose_target
-from .normal_call import SHAPES, Shape, heap_bytes
+from .normal_call import SHAPES, NormalShape, normal_heap_bytes
 
 
 class Config:
@@ -47,7 +47,7 @@ class Config:
         int
             A buffer here has room for the rows of whole calls, so it is larger than DeepEP's.
         """
-        shape = Shape(
+        shape = NormalShape(
             max_tokens=self.tokens,
             hidden=(hidden_bytes + 15) // 16 * 8,
             dispatch_hidden=0,
@@ -57,7 +57,7 @@ class Config:
             num_sms=self.num_sms,
             mode="auto",
         )
-        return SHAPES * heap_bytes(shape, num_ranks, choose_target("auto"), 0)
+        return SHAPES * normal_heap_bytes(shape, num_ranks, choose_target("auto"), 0)
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         """0: there is one machine."""

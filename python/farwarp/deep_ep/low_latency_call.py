@@ -26,7 +26,7 @@ def _nothing() -> None:
     return None
 
 
-class Shape(NamedTuple):
+class LowLatencyShape(NamedTuple):
     """What operators are made for."""
 
     max_tokens: int
@@ -39,7 +39,7 @@ class Shape(NamedTuple):
     exponents: bool = False
 
 
-def _descriptor(shape: Shape) -> ctypes.Structure:
+def _descriptor(shape: LowLatencyShape) -> ctypes.Structure:
     return descriptor(
         shape,
         fp8_dispatch=shape.fp8,
@@ -52,7 +52,7 @@ def _descriptor(shape: Shape) -> ctypes.Structure:
     )
 
 
-def heap_bytes(shape: Shape, ranks: int, target: str, device: int) -> int:
+def low_latency_heap_bytes(shape: LowLatencyShape, ranks: int, target: str, device: int) -> int:
     """Of the symmetric heap, for IN_FLIGHT operators of this shape."""
     return IN_FLIGHT * heap_bytes_of(_descriptor(shape), ranks, target, device)
 
@@ -68,7 +68,7 @@ class Phase(enum.Enum):
 class LowLatencyOperator(MoeOperator):
     """One call at a time, between its halves."""
 
-    def __init__(self, world: World, shape: Shape) -> None:
+    def __init__(self, world: World, shape: LowLatencyShape) -> None:
         self._open(world, _descriptor(shape))
         self.shape = shape
         self.local_experts: int = _c.lib.moe_local_experts(self.handle)

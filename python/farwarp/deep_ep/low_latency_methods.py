@@ -10,7 +10,7 @@ from ..errors import InvalidArgumentError, MisuseError
 from ..tensors import is_torch
 from .base import BufferBase, refuse
 from .event import EventOverlap
-from .low_latency_call import SCALED, LowLatencyCall, LowLatencyOperator, Shape
+from .low_latency_call import SCALED, LowLatencyCall, LowLatencyOperator, LowLatencyShape
 from .memory import Given, HostMemory
 
 
@@ -108,7 +108,7 @@ class LowLatencyMethods(BufferBase):
                 f"{method}: x has {x.shape[1]} columns; allowed: with use_ue8m0 a multiple of {4 * SCALED}"
             )
         index_type = _name_of(topk_idx.dtype)
-        shape = Shape(
+        shape = LowLatencyShape(
             num_max_dispatch_tokens_per_rank,
             x.shape[1],
             num_experts,
@@ -269,7 +269,7 @@ class LowLatencyMethods(BufferBase):
         if async_finish and return_recv_hook:
             raise InvalidArgumentError(f"{method}: async_finish and return_recv_hook are True; allowed: one of them")
 
-    def _pair(self, shape: Shape, method: str) -> list[LowLatencyOperator]:
+    def _pair(self, shape: LowLatencyShape, method: str) -> list[LowLatencyOperator]:
         """Collective if there are none for the shape. All ranks have the same ones, as they make the same calls."""
 
         def create() -> list[LowLatencyOperator]:

@@ -27,7 +27,7 @@ class AnyShape(Protocol):
 
 
 def descriptor(shape: AnyShape, **more: object) -> ctypes.Structure:
-    """Of a Shape of either mode, with the fields that only this mode has."""
+    """Of the shape of either mode, with the fields that only this mode has."""
     return set_fields(
         new_desc(_c.MoeDesc),
         num_experts=shape.num_experts,

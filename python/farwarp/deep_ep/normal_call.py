@@ -25,7 +25,7 @@ SHAPES = 2  # whose operators a buffer has room for at a time
 _MOST_TOKENS, _MOST_ENTRIES = 65535, (1 << 20) - 1
 
 
-class Shape(NamedTuple):
+class NormalShape(NamedTuple):
     """What an operator is made for.
 
     A dispatched row has dispatch_hidden bf16 elements, or as many bytes of another kind; a returned one hidden.
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
     mode: str
 
 
-def _descriptor(shape: Shape) -> ctypes.Structure:
+def _descriptor(shape: NormalShape) -> ctypes.Structure:
     return descriptor(
         shape,
         dispatch_hidden=shape.dispatch_hidden,
@@ -52,11 +52,11 @@ def _descriptor(shape: Shape) -> ctypes.Structure:
     )
 
 
-def heap_bytes(shape: Shape, ranks: int, target: str, device: int) -> int:
+def normal_heap_bytes(shape: NormalShape, ranks: int, target: str, device: int) -> int:
     return heap_bytes_of(_descriptor(shape), ranks, target, device)
 
 
-def most_tokens(shape: Shape, ranks: int, target: str, device: int, room: int) -> int:
+def most_tokens(shape: NormalShape, ranks: int, target: str, device: int, room: int) -> int:
     """The most tokens of a rank and call for which an operator takes no more than `room` bytes of the heap.
 
     A multiple of 32; 0 if there are none.
@@ -64,7 +64,7 @@ def most_tokens(shape: Shape, ranks: int, target: str, device: int, room: int) -
     low, high = 0, min(_MOST_TOKENS, _MOST_ENTRIES // shape.top_k) // 32
     while low < high:
         middle = (low + high + 1) // 2
-        fits = heap_bytes(shape._replace(max_tokens=32 * middle), ranks, target, device) <= room
+        fits = normal_heap_bytes(shape._replace(max_tokens=32 * middle), ranks, target, device) <= room
         low, high = (middle, high) if fits else (low, middle - 1)
     return 32 * low
 
@@ -77,7 +77,7 @@ def on(stream: TorchStream) -> contextlib.AbstractContextManager[object]:
 class NormalOperator(MoeOperator):
     """Serves any number of handles, one call after another."""
 
-    def __init__(self, world: World, shape: Shape) -> None:
+    def __init__(self, world: World, shape: NormalShape) -> None:
         self._open(world, _descriptor(shape))
         self.shape = shape
         self.local_experts: int = _c.lib.moe_local_experts(self.handle)

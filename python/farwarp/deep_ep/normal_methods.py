@@ -14,7 +14,7 @@ from .base import BufferBase
 from .config import Config
 from .event import EventOverlap, TorchStream
 from .memory import DeviceMemory, Given, HostMemory
-from .normal_call import SHAPES, NormalCall, NormalOperator, Routing, Shape, most_tokens, on
+from .normal_call import SHAPES, NormalCall, NormalOperator, NormalShape, Routing, most_tokens, on
 from .normal_tensors import check_routing, check_x, layout, routing_of_ranks
 
 
@@ -117,7 +117,7 @@ class NormalMethods(BufferBase):
         topk_weights : tensor [tokens, top-k] float32, optional
             Given with topk_idx.
         expert_alignment : int
-            The counts that are returned are rounded up to multiples of it.
+            The counts that are returned are rounded up to multiples of it. Not read with handle.
         num_worst_tokens : int
             Room for so many rows, and the host waits for nothing, as CUDA graphs need it. 0: the host waits for the
             counts.
@@ -327,7 +327,7 @@ class NormalMethods(BufferBase):
                 f"{method}: handle is {handle!r}; allowed: what dispatch() of this Buffer returned"
             )
 
-    def _with_rows_of(self, shape: Shape, x: Given | tuple[Given, Given]) -> Shape:
+    def _with_rows_of(self, shape: NormalShape, x: Given | tuple[Given, Given]) -> NormalShape:
         """The shape for rows of x, without max_tokens."""
         rows, scales = x if isinstance(x, tuple) else (x, None)
         hidden = rows.shape[1]
@@ -345,9 +345,9 @@ class NormalMethods(BufferBase):
         num_experts: int,
         topk_idx: Given,
         config: Config | None,
-    ) -> Shape:
+    ) -> NormalShape:
         """Without max_tokens."""
-        shape = Shape(
+        shape = NormalShape(
             max_tokens=0,
             hidden=0,
             dispatch_hidden=0,
@@ -359,7 +359,7 @@ class NormalMethods(BufferBase):
         )
         return self._with_rows_of(shape, x)
 
-    def _normal_operator(self, method: str, shape: Shape, tokens: int) -> NormalOperator:
+    def _normal_operator(self, method: str, shape: NormalShape, tokens: int) -> NormalOperator:
         """Collective if there is none for the shape.
 
         All ranks create, and close, the same ones, as they make the same calls.
@@ -373,7 +373,7 @@ class NormalMethods(BufferBase):
             )
         return operator
 
-    def _create_normal(self, method: str, shape: Shape) -> NormalOperator:
+    def _create_normal(self, method: str, shape: NormalShape) -> NormalOperator:
         """Collective."""
         if shape.num_experts % self.group_size != 0:
             raise InvalidArgumentError(
