@@ -243,7 +243,7 @@ std::string Graph::to_dot(int workers) const {
 }
 
 bool keeps_sums(const MatrixShape& matrix, int workers) {
-  if (matrix.slices == 0 || matrix.together > 0 || matrix.passes() <= 1) return true;
+  if (matrix.slices == 0 || matrix.group_tiles > 0 || matrix.passes() <= 1) return true;
   return share_of(matrix.tiles, workers, 0).count <= kMaxPassTiles;
 }
 
@@ -259,10 +259,10 @@ Result<TaskLists> plan_static(const Graph& graph, int workers, std::int64_t pack
     for (int index = 0; index < lists.count; ++index) {
       const Step& step = unrolled.step(index);
       if (!keeps_sums(step.matrix, workers))
-        return invalid_argument(
-            fmt::format("step {} has {} tiles of {} slices for {} workers; allowed: {} for each worker, if a tile has "
-                        "more than {} slices",
-                        step.name, step.matrix.tiles, step.matrix.slices, workers, kMaxPassTiles, step.matrix.at_once));
+        return invalid_argument(fmt::format(
+            "step {} has {} tiles of {} slices for {} workers; allowed: {} for each worker, if a tile has "
+            "more than {} slices",
+            step.name, step.matrix.tiles, step.matrix.slices, workers, kMaxPassTiles, step.matrix.most_slices));
       const Share tiles = share_of(step.matrix.tiles, workers, worker);
       const bool has_tiles = step.matrix.tiles > 0;
       const int reader = step.writes.empty() ? -1 : unrolled.reader_after(index, step.writes[0]);

@@ -68,8 +68,8 @@ TEST(Layout, SlotsAreCopiesOfSlicesInTheirOrder) {
   for (const int workers : {1, 2, 3, 7, 16, 132}) {
     for (const int tiles : {1, 2, 3, 6, 7, 8, 13, 33, 132, 133, 300}) {
       for (const int slices : {1, 2, 3, 4, 5, 15, 16, 20, 21, 40, 41, 48}) {
-        for (const int at_once : {1, 2, 3, 10, kMaxPassSlices}) {
-          const MatrixShape shape{tiles, slices, at_once};
+        for (const int most_slices : {1, 2, 3, 10, kMaxPassSlices}) {
+          const MatrixShape shape{tiles, slices, most_slices};
           for (int worker = 0; worker < workers; ++worker) {
             Task task{};
             task.matrix = shape;
@@ -85,7 +85,7 @@ TEST(Layout, SlotsAreCopiesOfSlicesInTheirOrder) {
                   };
                   const bool whole = slice + 1 < shape.slices_of(pass);
                   ASSERT_EQ(cursor.offset(), at(slice))
-                      << tiles << " x " << slices << ", " << at_once << " at once, worker " << worker << " of "
+                      << tiles << " x " << slices << ", " << most_slices << " in a pass, worker " << worker << " of "
                       << workers << ": pass " << pass << ", tile " << tile << ", slice " << slice;
                   ASSERT_EQ(cursor.bytes(), whole ? kSlotBytes : kSliceBytes);
                   if (whole) {

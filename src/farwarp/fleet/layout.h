@@ -93,11 +93,11 @@ constexpr int owner_of(int total, int workers, int i) {
 
 struct MatrixShape {
   std::int32_t tiles;
-  std::int32_t slices;                    ///< of a tile
-  std::int32_t at_once = kMaxPassSlices;  ///< slices of a pass, at most
-  std::int32_t together = 0;              ///< tiles of a worker that are a group, at most, an even number; 0: no groups
+  std::int32_t slices;                        ///< of a tile
+  std::int32_t most_slices = kMaxPassSlices;  ///< of a pass
+  std::int32_t group_tiles = 0;               ///< of a worker's group, at most, an even number; 0: no groups
 
-  constexpr int passes() const { return (slices + at_once - 1) / at_once; }
+  constexpr int passes() const { return (slices + most_slices - 1) / most_slices; }
   /// Slices of a tile in each pass but the last.
   constexpr int pass_slices() const { return (slices + passes() - 1) / passes(); }
   constexpr int slices_of(int pass) const {
@@ -105,7 +105,7 @@ struct MatrixShape {
     return rest < pass_slices() ? rest : pass_slices();
   }
   constexpr std::int64_t bytes() const { return std::int64_t{tiles} * slices * kSliceBytes; }
-  constexpr int groups(int count) const { return together == 0 ? 1 : (count + together - 1) / together; }
+  constexpr int groups(int count) const { return group_tiles == 0 ? 1 : (count + group_tiles - 1) / group_tiles; }
   /// Two tiles of a worker in a matrix with groups, or its last one. A slice of both is a slot.
   struct Pair {
     std::int64_t first;  ///< where its first slice lies, in slices from the matrix's begin
@@ -124,8 +124,8 @@ struct MatrixShape {
   }
   /// Slice `slice` of pass `pass` of the worker's tile `tile`, in slices from the matrix's begin.
   constexpr std::int64_t slice_at(int workers, int worker, int pass, int tile, int slice) const {
-    return together > 0 ? slice_in_pair_at(workers, worker, pass, tile, slice)
-                        : slice_in_pass_at(workers, worker, pass, tile, slice);
+    return group_tiles > 0 ? slice_in_pair_at(workers, worker, pass, tile, slice)
+                           : slice_in_pass_at(workers, worker, pass, tile, slice);
   }
   /// The same of a matrix with groups.
   constexpr std::int64_t slice_in_pair_at(int workers, int worker, int pass, int tile, int slice) const {
@@ -154,7 +154,7 @@ constexpr FragmentOrder fragment_order(MatrixUnit unit) {
 }
 /// Of weights.
 constexpr FragmentOrder fragment_order(MatrixUnit unit, const MatrixShape& shape) {
-  return unit == MatrixUnit::kWgmma && shape.together > 0 ? FragmentOrder::kWgmma : fragment_order(unit);
+  return unit == MatrixUnit::kWgmma && shape.group_tiles > 0 ? FragmentOrder::kWgmma : fragment_order(unit);
 }
 
 /// Where element (row, column) of a fragment lies in it, in bytes.
@@ -296,16 +296,16 @@ enum class Epilogue : std::int16_t {
 struct alignas(16) Task {
   std::int32_t kind;   ///< the model's number of the step's operation
   std::int32_t layer;  ///< tells the tag of what the task reads
-  std::int32_t first,
-      /// tiles, one after the other; of a step without tiles its units, each as many after the one before as there are
-      /// workers
-      count;
+  std::int32_t first;
+  /// From `first` on: tiles, one after the other; of a step without tiles its units, each as many after the one before
+  /// as there are workers.
+  std::int32_t count;
   MatrixShape matrix;     ///< of which these tiles are
   std::int64_t weights;   ///< the matrix, in bytes from the weights' begin
   std::int64_t in, out;   ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
   std::int64_t out_norm;  ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
-  std::int64_t
-      rank_sums;  ///< packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
+  /// packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
+  std::int64_t rank_sums;
   std::int32_t in_norm_rows;  ///< rows of `in`, if its RMSNorm is multiplied; else 0
   Epilogue epilogue;
   /// kHidden with a matrix: how many tags after that of `layer` the tag of `out` is. Other tasks' outputs have that

@@ -71,7 +71,7 @@ class StreamFinisher {
     task_ = task;
     for_all([&](const Four& four, int) {
       const std::uint64_t norm = norm_at(launch(), task_, four);
-      store(context_.call, four, Model::first_hidden(context_, four), norm);
+      store_hidden_four(context_.call, four, Model::first_hidden(context_, four), norm);
     });
   }
   FARWARP_DEVICE void begin_task(const Task& task) {
@@ -88,7 +88,7 @@ class StreamFinisher {
     } else if (group.epilogue == Epilogue::kHidden) {
       for_each(tiles, [&](const Four& four, int in_portion) {
         const std::uint64_t old = load(residual_at<columns>(launch(), four)), norm = norm_at(launch(), task_, four);
-        store(context_.call, four, added(old, sums_of(in_portion).of), norm);
+        store_hidden_four(context_.call, four, added(old, sums_of(in_portion).of), norm);
       });
     } else if (group.epilogue == Epilogue::kGated) {
       for_each(tiles, [&](const Four& four, int in_portion) {
@@ -167,7 +167,8 @@ class StreamFinisher {
   FARWARP_DEVICE Sums4 sums_of(int in_portion) const { return sums_of(in_portion, row()); }
 
   /// A column's fours of a tile are on neighbouring lanes.
-  FARWARP_DEVICE void store(const Call& call, const Four& four, std::uint64_t hidden, std::uint64_t norm) const {
+  FARWARP_DEVICE void store_hidden_four(const Call& call, const Four& four, std::uint64_t hidden,
+                                        std::uint64_t norm) const {
     store_hidden<columns, 1>(launch(), call, context_.worker, task_, four, hidden, norm, true);
   }
 
@@ -231,7 +232,7 @@ class StreamFinisher {
       }
     }
     if (!first_shot) {
-      store(context_.call, four, hidden, norm);
+      store_hidden_four(context_.call, four, hidden, norm);
     } else if (owns && call.live) {
       send_hidden(four, added(old, sums.of));
     }

@@ -21,11 +21,10 @@ enum class Qwen3Vectors : std::uint8_t {
 struct Qwen3Limits {
   int sequences = 1;     ///< at once, 1 to 64; on CDNA3 to 32
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
-  int splits =
-      /// that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed
-      /// vectors as many as there are workers for each KV head of a sequence, if `positions` are so many that this
-      /// saves more time than the merge takes, else 1
-      0;
+  /// that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed
+  /// vectors as many as there are workers for each KV head of a sequence, if `positions` are so many that this
+  /// saves more time than the merge takes, else 1
+  int splits = 0;
   int max_sms = 0;                               ///< 0: all
   int most_top_k = 0;                            ///< of a sequence, 0 to 64; 0: no sequence has a temperature
   int prefill_tokens = 0;                        ///< of a chunk of Qwen3Decoder::prefill(), 16 to 8,192; 0: no prefill
@@ -45,7 +44,7 @@ struct Qwen3Plan {
   int shared_bytes = 0;
   bool streams = false;  ///< whether vectors stream through shared memory
   bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
-  int pass_slices = 0;   ///< fleet::MatrixShape::at_once
+  int pass_slices = 0;   ///< fleet::MatrixShape::most_slices
   int max_pages = 0;     ///< of a sequence
   int sharing = 1;       ///< workers that share the keys of a sequence's KV head, at most
   fleet::Graph graph;

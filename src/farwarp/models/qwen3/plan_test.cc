@@ -68,8 +68,8 @@ TEST(Qwen3Plan, MoreThanEightSequencesStream) {
     // What a worker multiplies while the vector streams by once.
     for (const fleet::Step& step : plan->graph.steps) {
       if (step.matrix.slices == 0) continue;
-      EXPECT_EQ(step.matrix.together, columns == 4 ? 0 : fleet::kGroupTiles) << step.name;
-      EXPECT_EQ(step.matrix.at_once, columns == 4 ? 20 : columns == 16 ? 4 : 2) << step.name;
+      EXPECT_EQ(step.matrix.group_tiles, columns == 4 ? 0 : fleet::kGroupTiles) << step.name;
+      EXPECT_EQ(step.matrix.most_slices, columns == 4 ? 20 : columns == 16 ? 4 : 2) << step.name;
     }
   }
   const auto gate_up = [&](int sequences) {

@@ -20,10 +20,9 @@ struct PackArgs {
   fleet::MatrixShape shape;  ///< of the matrix that the tensor is a part of; no tiles: it is stored row by row
   std::int32_t workers;
   std::int32_t first_row;  ///< of these rows in that matrix, or, if paired, in their tensor
-  std::int32_t
-      /// 1: rows 8i to 8i + 7 become the first half of tile i of the matrix, then those of another tensor; 2: the
-      /// second half
-      paired;
+  /// 1: rows 8i to 8i + 7 become the first half of tile i of the matrix, then those of another tensor; 2: the second
+  /// half
+  std::int32_t paired;
 };
 
 }  // namespace farwarp::qwen3
