@@ -29,12 +29,14 @@ constexpr const char* name_of(TraceWork work) {
 /// As a kernel writes it. Times are of cycles(), the clock of one multiprocessor; on the emulator, steps of the
 /// schedule.
 struct TraceRecord {
-  std::uint64_t begin = 0;   ///< 0: not written
-  std::uint64_t where = 0;   ///< kWait and kPut: the address of the cell; else the number of the tile, row or task
+  std::uint64_t begin = 0;  ///< 0: not written
+  /// kPut, and the kWait of such a cell: its address; another kWait: 0; of a step of a decoder: its number in the graph;
+  /// else the number of the tile or row.
+  std::uint64_t where = 0;
   std::uint32_t length = 0;  ///< 0: an instant
   std::uint32_t tag = 0;     ///< kWait and kPut: what is awaited or stored in the upper half of the cell
   std::uint16_t site = 0;    ///< kWait: as in the ledger
-  std::uint8_t slot = 0xff;  ///< kWait: of the operator; 0xff: unknown, `site` has no meaning
+  std::uint8_t slot = 0xff;  ///< of the operator; 0xff: unknown, `site` and the steps' numbers have no meaning
   TraceWork work = TraceWork::kWait;
   std::int8_t peer = -1;  ///< kWait: who is waited for; -1: nobody, or unknown
   std::uint8_t lane = 0;

@@ -18,10 +18,11 @@ struct Wait {
 
 inline constexpr std::uint32_t kCopyWaitDepth = 4;  ///< greater than the depth of any wait on a peer
 
-/// [thread] The end of a wait for `address`, in a trace.
-FARWARP_DEVICE void trace_wait(TraceStart start, const Call& call, const void* address, std::uint32_t tag, Wait wait) {
+/// [thread] The end of a wait, in a trace. `cell`: what signal_cell() stores to, where an arrow ends; null if the wait
+/// is for something else.
+FARWARP_DEVICE void trace_wait(TraceStart start, const Call& call, const void* cell, std::uint32_t tag, Wait wait) {
   if constexpr (kTraced)
-    trace_end(start, {.where = reinterpret_cast<std::uint64_t>(address),
+    trace_end(start, {.where = reinterpret_cast<std::uint64_t>(cell),
                       .tag = tag,
                       .site = static_cast<std::uint16_t>(wait.site),
                       .slot = static_cast<std::uint8_t>(call.slot),
@@ -84,13 +85,13 @@ FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::u
     const std::uint32_t seen = load<Order::relaxed, scope>(counter);
     if (static_cast<std::int32_t>(seen - target) >= 0) {
       fence<Order::acquire, scope>();
-      trace_wait(start, call, counter.raw, target, wait);
+      trace_wait(start, call, nullptr, target, wait);
       return true;
     }
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
       may_wait_on(call, wait, target, seen);
   }
-  trace_wait(start, call, counter.raw, target, wait);
+  trace_wait(start, call, nullptr, target, wait);
   return false;
 }
 
@@ -127,13 +128,14 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
       }
     }
     if (missing == 0) {
-      if (trace_chosen()) trace_wait(start, call, from[0].raw, call.epoch, wait);
+      if (trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
       return true;
     }
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = -1 - wait.peer + lowest_bit(missing) / packets_per_peer;
-      may_wait_on<failure>(call, described, call.epoch, seen);
+      if (!may_wait_on<failure>(call, described, call.epoch, seen))
+        trace_wait(start, call, nullptr, call.epoch, described);
     }
   }
   return false;
@@ -172,11 +174,12 @@ FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const Fro
       }
     }
     if (missing == 0) {
-      if (trace_chosen()) trace_wait(start, call, from(0).raw, call.epoch, wait);
+      if (trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
       return true;
     }
-    if (park(addresses, 3, deadline, tries)) [[unlikely]]
-      may_wait_on(call, wait, call.epoch, seen);
+    if (park(addresses, 3, deadline, tries)) [[unlikely]] {
+      if (!may_wait_on(call, wait, call.epoch, seen)) trace_wait(start, call, nullptr, call.epoch, wait);
+    }
   }
   return false;
 }
@@ -188,6 +191,8 @@ FARWARP_DEVICE std::uint64_t poll_cell(Global<SystemCell<std::uint64_t>> cell) {
 FARWARP_DEVICE std::uint64_t poll_cell(Global<std::uint64_t> cell) { return load<Order::acquire, Scope::device>(cell); }
 FARWARP_DEVICE void acquire_polled(Global<SystemCell<std::uint64_t>> cell) { acquire(cell); }
 FARWARP_DEVICE void acquire_polled(Global<std::uint64_t>) {}
+FARWARP_DEVICE const void* signalled(Global<SystemCell<std::uint64_t>> cell) { return cell.raw; }
+FARWARP_DEVICE const void* signalled(Global<std::uint64_t>) { return nullptr; }
 
 /// [warp] Each of the first `lanes` lanes has a cell. Waits until the cells of lanes 0 .. needed-1 have `tag` in their
 /// upper half. Returns how many consecutive lanes from lane 0 have it by then; those lanes have acquired what the
@@ -209,7 +214,7 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
     call.live = ballot(!call.live) == 0;
     if (leading >= needed || !call.live) {
       if (lane < leading) acquire_polled(cell);
-      if (lane < needed) trace_wait(start, call, cell.raw, tag, wait);
+      if (lane < needed) trace_wait(start, call, signalled(cell), tag, wait);
       return leading;
     }
     if (arrived || lane >= needed) continue;
@@ -242,9 +247,10 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
     } else if (call.live) {
       give_up_inlined(call, StatusCode::kDeadline, site, -1, parity, kNothingSeen);
     }
+    trace_wait(start, call, nullptr, parity, {site, -1});
     return false;
   }
-  if (kTraced && trace_waited(start) && trace_chosen()) trace_wait(start, call, barrier.raw, parity, {site, -1});
+  if (kTraced && trace_waited(start) && trace_chosen()) trace_wait(start, call, nullptr, parity, {site, -1});
   return true;
 }
 
@@ -268,6 +274,10 @@ FARWARP_COLD BlockWaits look_at_clock(BlockWaits waits, const WorldView& view) {
   return waits;
 }
 
+FARWARP_DEVICE void trace_block_wait(TraceStart start, std::uint32_t parity) {
+  if constexpr (kTraced) trace_end(start, {.tag = parity, .work = TraceWork::kWait});
+}
+
 /// [thread] True if the phase has completed, also after an earlier wait expired. Else it waits, and returns false when
 /// the deadline has passed: at once if an earlier wait expired. The deadline is later than that of any wait on a peer,
 /// because the phase may depend on one.
@@ -278,10 +288,12 @@ FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shar
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
     if (!park(addresses, 1, waits.until, tries)) continue;
     waits = look_at_clock(waits, view);
-    if (waits.expired) return false;
+    if (waits.expired) {
+      trace_block_wait(start, parity);
+      return false;
+    }
   }
-  if (kTraced && trace_waited(start) && trace_chosen())
-    trace_end(start, {.where = reinterpret_cast<std::uint64_t>(barrier.raw), .tag = parity, .work = TraceWork::kWait});
+  if (kTraced && trace_waited(start) && trace_chosen()) trace_block_wait(start, parity);
   return true;
 }
 

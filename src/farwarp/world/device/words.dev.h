@@ -94,13 +94,14 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[coun
       }
     }
     if (missing == 0) {
-      if (trace_chosen()) trace_wait(start, call, from[0].raw, call.epoch, wait);
+      if (trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
       return true;
     }
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = lowest_bit(missing) / words_per_peer;
-      may_wait_on<failure>(call, described, 0, kNothingSeen);
+      if (!may_wait_on<failure>(call, described, 0, kNothingSeen))
+        trace_wait(start, call, nullptr, call.epoch, described);
     }
   }
   return false;
