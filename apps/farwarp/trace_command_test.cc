@@ -67,6 +67,19 @@ TEST_F(TraceCommand, ShowsACallThatFails) {
   }
 }
 
+TEST_F(TraceCommand, NamesTheStepsOfADecoder) {
+  for (const char* target : {"emu_sm90", "emu_gfx942"}) {
+    const json file = trace("qwen3 --set model=nano4 --ranks 2 --calls 1 --target " + std::string(target), 0);
+    std::set<std::string> names;
+    for (const json& event : file["traceEvents"]) {
+      if (event.value("cat", "") == "task") names.insert(event["name"].get<std::string>());
+    }
+    for (const char* step :
+         {"embed", "qkv 0", "attend 0", "out 0", "gate up 0", "down 0", "qkv 1", "head", "next inputs"})
+      EXPECT_TRUE(names.contains("task: " + std::string(step))) << target << ": " << step;
+  }
+}
+
 /// A process replays a schedule exactly: so a trace shows what a check of the same seed did.
 TEST_F(TraceCommand, ChangesNoSchedule) {
   for (const std::string what : {"gemm-rs --set m=64", "flash-decode --set batch=1", "moe-a2a --set max_num_tokens=4",

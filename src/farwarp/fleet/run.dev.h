@@ -49,6 +49,14 @@ FARWARP_DEVICE std::uint32_t tag_of(const Launch& launch, std::uint32_t first_ta
   return first_tag + static_cast<std::uint32_t>(token * launch.tags_of_token + layer);
 }
 
+/// [thread] The end of work on task `index`, in a trace.
+FARWARP_DEVICE void trace_task(TraceStart start, const Launch& launch, TraceWork work, int index) {
+  if constexpr (kTraced)
+    trace_end(start, {.where = static_cast<std::uint64_t>(index % launch.steps),
+                      .slot = static_cast<std::uint8_t>(launch.slot),
+                      .work = work});
+}
+
 template <class Model>
 FARWARP_DEVICE SharedTasks shared_tasks(const typename Model::Context& context) {
   return {context.memory + Model::Layout::kTasks};
@@ -180,7 +188,7 @@ FARWARP_DEVICE int compute_tokens(const typename Model::Context& context, Weight
       dispatcher.begin_step(call);
       computing.run(task, token);
       dispatcher.end_step(call);
-      trace_warp(start, TraceWork::kTask, index);
+      if (kTraced && lane_index() == 0) trace_task(start, launch, TraceWork::kTask, index);
       if (weights.waits().expired) call.live = false;
     }
     const bool stop = stops<Model>(context);
@@ -224,7 +232,7 @@ FARWARP_DEVICE void finish_tiles(const typename Model::Context& context, const T
       const TraceStart start = trace_start();
       if (task.matrix.slices > 0) {
         finisher.run(waits, task, token);
-        trace_warp(start, TraceWork::kStore, index);
+        if (kTraced && lane_index() == 0) trace_task(start, launch, TraceWork::kStore, index);
       } else if (task.epilogue == Epilogue::kHidden) {
         finisher.begin_hidden(task);
       }
@@ -258,7 +266,7 @@ FARWARP_DEVICE void load_weights(const typename Model::Context& context, const T
       } else {
         ok = loader.load(task);
       }
-      trace_work(start, TraceWork::kLoad, index);
+      trace_task(start, launch, TraceWork::kLoad, index);
     }
     if (!ok || !goes_on<Model>(context, loader.waits(), token)) break;
   }

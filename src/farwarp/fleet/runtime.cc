@@ -11,6 +11,9 @@ Result<Runtime> Runtime::create(World& world, std::uint32_t slot, RuntimePlan pl
   runtime.slot_ = slot;
   runtime.plan_ = std::move(plan);
   const RuntimePlan& own = runtime.plan_;
+  std::vector<std::string> names;
+  for (const Step& step : own.graph.steps) names.push_back(step.name);
+  world.name_steps(static_cast<int>(slot), std::move(names));
   const Graph of_gang = own.gang ? own.graph.with_plain_buffers() : Graph{};
   const std::int64_t task_bytes = std::int64_t{own.workers} * runtime.steps() * static_cast<std::int64_t>(sizeof(Task));
   const std::pair<DeviceMemory*, std::int64_t> wanted[] = {

@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -116,6 +115,7 @@ class Writer {
     } else if (is_instant(event)) {
       if (place.rank >= 0) name += fmt::format(" to rank {}", place.rank);
     } else {
+      if (record.slot != 0xff) name += ": " + rank_.step_name(record.slot, record.where);
       arguments["number"] = record.where;
     }
     if (place.rank >= 0) arguments["offset"] = place.offset, arguments["tag"] = record.tag;
@@ -125,7 +125,7 @@ class Writer {
     if (place.rank < 0) return;
     const std::uint64_t arrow = arrow_of(place, record.tag);
     const json ends = {{"cat", "put"}, {"name", "put"}, {"id", arrow}};
-    if (is_instant(event) && place.rank != rank_.rank) {
+    if (is_instant(event)) {
       json start = ends;
       start.update({{"ph", "s"}, {"ts", begin}});
       add(start, thread);
@@ -155,22 +155,11 @@ double first_time(const DeviceTrace& trace) {
 std::vector<std::string> events_of(const RankTrace& rank) { return Writer(rank).write(); }
 
 std::string trace_file(const std::vector<std::string>& events, const std::string& description) {
-  const auto arrow_end = [](const std::string& event, const char* phase) -> std::optional<std::uint64_t> {
-    if (event.find("\"cat\":\"put\"") == std::string::npos) return std::nullopt;
-    const json parsed = json::parse(event);
-    if (parsed["ph"] != phase) return std::nullopt;
-    return parsed["id"].get<std::uint64_t>();
-  };
-  std::set<std::uint64_t> begun;
-  for (const std::string& event : events) {
-    if (const auto arrow = arrow_end(event, "s")) begun.insert(*arrow);
-  }
   std::string text =
       fmt::format("{{\"displayTimeUnit\": \"ns\", \"otherData\": {{\"description\": {}}}, \"traceEvents\": [\n",
                   json(description).dump());
   const char* separator = "";
   for (const std::string& event : events) {
-    if (const auto arrow = arrow_end(event, "f"); arrow && !begun.contains(*arrow)) continue;
     text += separator + event;
     separator = ",\n";
   }

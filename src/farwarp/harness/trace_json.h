@@ -24,6 +24,7 @@ struct RankTrace {
   double origin = 0;  ///< what is time 0, as `trace` counts
   std::function<HeapPlace(std::uint64_t address)> place_of;
   std::function<std::string(int slot, int site)> site_name;
+  std::function<std::string(int slot, std::uint64_t step)> step_name;
 };
 
 /// The first time of the trace; nothing recorded: infinity.
@@ -31,12 +32,11 @@ double first_time(const DeviceTrace& trace);
 
 /// A rank is a process; a thread each is its launches, and each warp that has recorded anything, under its block,
 /// multiprocessor and the kinds of its work. Another lane of a warp that waits by itself is a thread of its own. A cell
-/// that a rank puts at a peer begins an arrow, which ends at the first wait there that saw it. Every event is one JSON
-/// object without a line break.
+/// that a rank puts, at a peer or at itself, begins an arrow, which ends at the first wait there that saw it. Every
+/// event is one JSON object without a line break.
 std::vector<std::string> events_of(const RankTrace& rank);
 
-/// A whole file: `events` of all ranks. Ends of arrows that no rank begins are left out: those of words and packets,
-/// and of puts that were not recorded.
+/// A whole file: `events` of all ranks.
 std::string trace_file(const std::vector<std::string>& events, const std::string& description);
 
 }  // namespace farwarp::harness

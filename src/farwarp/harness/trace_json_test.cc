@@ -31,6 +31,9 @@ RankTrace rank(int number) {
     return HeapPlace{};
   };
   trace.site_name = [](int slot, int site) { return "op " + std::to_string(slot) + ": site " + std::to_string(site); };
+  trace.step_name = [](int slot, std::uint64_t step) {
+    return "op " + std::to_string(slot) + ": step " + std::to_string(step);
+  };
   TracedLaunch launch{"kernel", {{7, 1'000, 4'000}, {8, 1'000, 4'000}}, {}, 3};
   const std::uint64_t cell = 2 * kHeap + 64;
   if (number == 0) {
@@ -111,9 +114,34 @@ TEST(TraceJson, AnArrowGoesFromAPutToTheFirstWaitThatSawIt) {
   EXPECT_EQ(of(file, "X", "put to rank 1").size(), 1u);
 }
 
-TEST(TraceJson, AnArrowThatNoRankBeginsHasNoEnd) {
-  EXPECT_EQ(of(file_of({1}), "f").size(), 0u);
-  EXPECT_EQ(of(file_of({1}), "X").size(), 3u);
+TEST(TraceJson, ARankMayPutACellAtItself) {
+  RankTrace trace = rank(1);
+  trace.trace.launches[0].events.push_back(
+      event(6'100, 10, 2, {.where = 2 * kHeap + 64, .tag = 9, .work = TraceWork::kPut}));
+  const json file = json::parse(trace_file(events_of(trace), ""));
+  const auto starts = of(file, "s"), ends = of(file, "f");
+  ASSERT_EQ(starts.size(), 1u);
+  ASSERT_EQ(ends.size(), 1u);
+  EXPECT_EQ(starts[0]["id"], ends[0]["id"]);
+}
+
+TEST(TraceJson, AWaitForSomethingElseThanACellEndsNoArrow) {
+  RankTrace trace = rank(1);
+  for (TraceEvent& wait : trace.trace.launches[0].events) wait.record.where = 0;
+  const json file = json::parse(trace_file(events_of(trace), ""));
+  EXPECT_EQ(of(file, "f").size(), 0u);
+  const auto waits = of(file, "X", "wait: op 6: site 4 of rank 0");
+  ASSERT_EQ(waits.size(), 2u);
+  EXPECT_FALSE(waits[0]["args"].contains("offset"));
+}
+
+TEST(TraceJson, AStepOfADecoderHasItsName) {
+  RankTrace trace = rank(0);
+  trace.trace.launches[0].events = {event(1'200, 300, 2, {.where = 5, .slot = 6, .work = TraceWork::kTask})};
+  const auto tasks = of(json::parse(trace_file(events_of(trace), "")), "X", "task: op 6: step 5");
+  ASSERT_EQ(tasks.size(), 1u);
+  EXPECT_EQ(tasks[0]["cat"], "task");
+  EXPECT_EQ(tasks[0]["args"]["number"], 5);
 }
 
 TEST(TraceJson, OnTheEmulatorAStepIsAMicrosecond) {

@@ -60,6 +60,7 @@ Status collect(World& world, DeviceTrace trace, const ClockOffset& clock) {
   rank.origin = *origin;
   rank.place_of = [&](std::uint64_t address) { return place_in(world, address); };
   rank.site_name = [&](int slot, int site) { return world.wait_name(slot, site); };
+  rank.step_name = [&](int slot, std::uint64_t step) { return world.step_name(slot, step); };
   the_collector->add(events_of(rank));
   std::lock_guard lock(the_collector->mutex);
   the_collector->clock_error_ns = std::max(the_collector->clock_error_ns, rank.trace.clock_error + clock.error);

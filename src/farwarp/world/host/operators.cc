@@ -43,6 +43,16 @@ std::string World::wait_name(int slot, int site) const {
   return fmt::format("{}: {}", name, wait);
 }
 
+void World::name_steps(int slot, std::vector<std::string> names) {
+  state_->operators[slot]->step_names = std::move(names);
+}
+
+std::string World::step_name(int slot, std::uint64_t step) const {
+  const bool is_slot = slot >= 0 && slot < kMaxOperators && state_->operators[slot];
+  if (!is_slot || step >= state_->operators[slot]->step_names.size()) return fmt::format("step {}", step);
+  return state_->operators[slot]->step_names[step];
+}
+
 Result<int> World::open_operator(std::string name, std::vector<std::string> site_names, std::uint64_t configuration,
                                  const Status& mine) {
   if (Status usable = check_usable(); !usable.ok()) return usable;
@@ -62,7 +72,7 @@ Result<int> World::open_operator(std::string name, std::vector<std::string> site
   if (written.ok()) written = state.synchronize();
   if (Status all = state.note_loss(state.collectives.all_ok(written)); !all.ok()) return all;
   state.highest_epoch = epoch;
-  free_slot->emplace(State::OpenOperator{std::move(name), std::move(site_names)});
+  free_slot->emplace(State::OpenOperator{std::move(name), std::move(site_names), {}});
   return slot;
 }
 

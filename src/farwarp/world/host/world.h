@@ -100,6 +100,9 @@ class World {
   Status status() const;
   /// What the ledger calls wait site `site` of the operator in slot `slot`: "moe-a2a: rows".
   std::string wait_name(int slot, int site) const;
+  /// Local: what a trace calls the steps of the open operator in slot `slot`, a model's.
+  void name_steps(int slot, std::vector<std::string> names);
+  std::string step_name(int slot, std::uint64_t step) const;
   /// All records of the ledger.
   std::vector<WaitRecord> ledger() const;
   /// Collective: drains `streams`, agrees on an epoch later than all before, clears abort and ledger, and fills again

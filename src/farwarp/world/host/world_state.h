@@ -38,6 +38,7 @@ struct World::State {
   struct OpenOperator {
     std::string name;
     std::vector<std::string> site_names;
+    std::vector<std::string> step_names;
   };
 
   /// A buffer that recover() fills again.
