@@ -12,6 +12,7 @@
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/report.h"
 #include "farwarp/harness/runner.h"
+#include "farwarp/harness/taxes_report.h"
 #include "job.h"
 #include "json_sink.h"
 #include "print.h"
@@ -53,12 +54,18 @@ void name_parameters(harness::CheckOutcome& outcome) {
   }
 }
 
-std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, const JsonSink& json,
-                                  ResultsSink& kept) {
+/// What distinguishes the commands.
+struct Command {
+  const char* timed = "";  ///< its name, if it times its cases
+  std::string (*header)() = harness::table_header;
+  std::string (*rows)(const CaseResult&, bool) = harness::table_row;
+};
+
+std::vector<CaseResult> run_cases(const Job& job, const Command& command, std::FILE* table, bool quiet,
+                                  const JsonSink& json, ResultsSink& kept) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
   const bool colour = wants_colour(fileno(table));
-  const bool bench = !job.cases.empty() && job.cases[0].bench;
-  if (!quiet) print_text(table, "{}", bench ? harness::bench_header() : harness::table_header());
+  if (!quiet) print_text(table, "{}", command.header());
   std::vector<CaseResult> results;
   for (const CaseRequest& request : job.cases) {
     const auto progress = [&](int schedule) {
@@ -71,11 +78,10 @@ std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, 
     results.push_back(harness::run_case(request, job.group, progress));
     name_parameters(results.back().outcome);
     name_parameters(results.back().bench.check);
-    if (bench) kept.keep(results.back());
+    if (results.back().request.bench) kept.keep(results.back());
     if (terminal) print_text(stderr, "\r\x1b[K");
     const bool group_lost = results.back().group_lost;
-    const auto row = bench ? harness::bench_rows : harness::table_row;
-    if (!quiet || group_lost) print_text(quiet ? stderr : table, "{}", row(results.back(), colour));
+    if (!quiet || group_lost) print_text(quiet ? stderr : table, "{}", command.rows(results.back(), colour));
     std::fflush(table);
     if (group_lost) break;  // without the other ranks there is nothing more to check
     if (results.size() < job.cases.size())
@@ -93,15 +99,16 @@ int usage_error(std::string_view message) {
 
 namespace {
 
-int run_command(const CheckOptions& options, bool bench) {
-  const auto job = make_job(options, bench ? "bench" : "");
-  if (!job.ok()) {
-    usage_error(job.status().message());
-    return harness::exit_code(job.status());
-  }
+int fail(const Status& status) {
+  usage_error(status.message());
+  return harness::exit_code(status);
+}
+
+int run_job(const CheckOptions& options, const Command& command, const Result<Job>& job) {
+  if (!job.ok()) return fail(job.status());
   const bool quiet = job->group != nullptr && job->group->rank() != 0;
   ResultsSink kept;
-  if (bench && !quiet) {
+  if (job->cases[0].bench && !quiet) {
     if (Status status = kept.open(options, job->origin, build_description()); !status.ok())
       return usage_error(status.message());
   }
@@ -113,7 +120,7 @@ int run_command(const CheckOptions& options, bool bench) {
   report_interrupts();
   // If the JSON goes to stdout, nothing else may: the table goes to stderr.
   std::FILE* table = json.to_stdout() ? stderr : stdout;
-  const std::vector<CaseResult> results = run_cases(*job, table, quiet, json, kept);
+  const std::vector<CaseResult> results = run_cases(*job, command, table, quiet, json, kept);
   const bool complete = results.size() == job->cases.size();
   const Status stored = kept.finish(complete);
   if (!quiet) print_text(table, "{}{}", harness::summary(results, job->skipped), kept.summary());
@@ -124,14 +131,67 @@ int run_command(const CheckOptions& options, bool bench) {
   return std::max({harness::exit_code(results), code_of(stored), code_of(written)});
 }
 
+/// Of a suite, its benchmarks.
+CheckOptions benchmarks_of(CheckOptions options) {
+  if (options.which == "all" && !options.suite.empty()) options.which = "benchmarks";
+  return options;
+}
+
+Result<harness::PlantedTax> parse_added_tax(const std::string& text) {
+  using harness::PlantedTax;
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string kind = text.substr(0, colon), amount = text.substr(std::min(colon + 1, text.size()));
+  if (text.empty()) return PlantedTax{};
+  if (text == "flush") return PlantedTax{.kind = PlantedTax::Kind::kFlush};
+  const bool sleeps = kind == "sleep";
+  if (!sleeps && kind != "launches")
+    return invalid_argument(fmt::format("--add-tax is '{}': allowed is sleep:US, flush or launches:N", text));
+  const auto number = harness::parse_integer("--add-tax " + kind, amount, 1, sleeps ? 100'000 : 1000);
+  if (!number.ok()) return number.status();
+  return sleeps ? PlantedTax{.kind = PlantedTax::Kind::kSleep, .sleep_us = static_cast<double>(*number)}
+                : PlantedTax{.kind = PlantedTax::Kind::kLaunches, .launches = static_cast<int>(*number)};
+}
+
+/// Cases of operators that have no baseline of several kernels are counted as skipped.
+Status keep_those_with_taxes(Job& job) {
+  std::string names;
+  for (const harness::OperatorInfo& op : harness::registered_ops()) {
+    if (op.has_taxes) harness::append_to_list(names, ", ", op.name);
+  }
+  for (const CaseRequest& request : job.cases) {
+    if (request.op->has_taxes) continue;
+    harness::Skipped& skipped = job.skipped[request.op->name];
+    ++skipped.cases;
+    skipped.reason = "no baseline of several kernels";
+  }
+  const std::string first = job.cases[0].op->name;
+  std::erase_if(job.cases, [](const CaseRequest& request) { return !request.op->has_taxes; });
+  if (!job.cases.empty()) return {};
+  return invalid_argument(
+      fmt::format("{} has no baseline of several kernels, so it has no taxes: allowed is {}", first, names));
+}
+
 }  // namespace
 
-int check_command(const CheckOptions& options) { return run_command(options, false); }
+int check_command(const CheckOptions& options) { return run_job(options, {}, make_job(options, "")); }
 
 int bench_command(const CheckOptions& options) {
-  CheckOptions selected = options;
-  selected.which = options.which == "all" && !options.suite.empty() ? "benchmarks" : options.which;
-  return run_command(selected, true);
+  const CheckOptions selected = benchmarks_of(options);
+  return run_job(selected, {"bench", harness::bench_header, harness::bench_rows}, make_job(selected, "bench"));
+}
+
+int taxes_command(const CheckOptions& options, const std::string& added) {
+  const CheckOptions selected = benchmarks_of(options);
+  const auto planted = parse_added_tax(added);
+  auto job = make_job(selected, "taxes");
+  if (job.ok() && !planted.ok()) job = planted.status();
+  if (job.ok()) {
+    if (Status status = keep_those_with_taxes(*job); !status.ok()) job = status;
+  }
+  if (job.ok()) {
+    for (CaseRequest& request : job->cases) request.bench->taxes = *planted;
+  }
+  return run_job(selected, {"taxes", harness::taxes_header, harness::taxes_rows}, job);
 }
 
 }  // namespace farwarp::cli

@@ -40,6 +40,8 @@ struct CheckOptions {
 
 int check_command(const CheckOptions& options);
 int bench_command(const CheckOptions& options);
+/// `added`: --add-tax
+int taxes_command(const CheckOptions& options, const std::string& added);
 int tune_command(const CheckOptions& options);
 
 struct TraceOptions {

@@ -72,20 +72,37 @@ CLI::App* add_trace(CLI::App& app, TraceOptions& options) {
   return trace;
 }
 
+/// The options that bench and taxes share.
+void add_timing(CLI::App* command, CheckOptions& options) {
+  add_selection(command, options);
+  add_json(command, options);
+  add_option(command, "--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
+  CLI::Option* results = add_option(
+      command, "--results", options.results,
+      "SQLite database that keeps samples and machine of each case as soon as it is done, for leaderboard and "
+      "compare (farwarp/results.db in $XDG_DATA_HOME or ~/.local/share)");
+  add_option(command, "--label", options.label, "name of this run, for compare");
+  command->add_flag("--no-results", options.no_results, "keep no results")->excludes(results);
+}
+
 CLI::App* add_bench(CLI::App& app, CheckOptions& options) {
   CLI::App* bench =
       app.add_subcommand("bench", "times of an operator, or of a suite's benchmark shapes, on real devices");
-  add_selection(bench, options);
-  add_json(bench, options);
-  add_option(bench, "--samples", options.samples, "timed calls of each kind, 1..1000 (40)");
+  add_timing(bench, options);
   bench->add_flag("--no-baselines", options.no_baselines, "do not time other libraries beside ours");
-  CLI::Option* results = add_option(
-      bench, "--results", options.results,
-      "SQLite database that keeps samples and machine of each case as soon as it is done, for leaderboard and "
-      "compare (farwarp/results.db in $XDG_DATA_HOME or ~/.local/share)");
-  add_option(bench, "--label", options.label, "name of this run, for compare");
-  bench->add_flag("--no-results", options.no_results, "keep no results")->excludes(results);
   return bench;
+}
+
+CLI::App* add_taxes(CLI::App& app, CheckOptions& options, std::string& added) {
+  CLI::App* taxes = app.add_subcommand(
+      "taxes",
+      "what launches, bulk synchronisation and lost locality cost a baseline of several kernels (ag-gemm, gemm-rs, "
+      "gemm-ar, moe-a2a, flash-decode)");
+  add_timing(taxes, options);
+  add_option(taxes, "--add-tax", added,
+             "a tax added on purpose, before the baseline's last exchange: sleep:US of the last rank, flush of the L2, "
+             "or launches:N of empty kernels");
+  return taxes;
 }
 
 CLI::App* add_leaderboard(CLI::App& app, LeaderboardOptions& options) {
@@ -251,6 +268,9 @@ int run(int argc, char** argv) {
   CLI::App* check = add_check(app, options);
   CLI::App* bench = add_bench(app, bench_options);
   CLI::App* tune = add_tune(app, tune_options);
+  CheckOptions taxes_options;
+  std::string added_tax;
+  CLI::App* taxes = add_taxes(app, taxes_options, added_tax);
   LeaderboardOptions leaderboard_options;
   CLI::App* leaderboard = add_leaderboard(app, leaderboard_options);
   CompareOptions compare_options;
@@ -283,6 +303,10 @@ int run(int argc, char** argv) {
   if (*bench) {
     for (int i = 0; i < argc; ++i) harness::append_to_list(bench_options.command, " ", argv[i]);
     return bench_command(bench_options);
+  }
+  if (*taxes) {
+    for (int i = 0; i < argc; ++i) harness::append_to_list(taxes_options.command, " ", argv[i]);
+    return taxes_command(taxes_options, added_tax);
   }
   if (*leaderboard) return leaderboard_command(leaderboard_options);
   if (*compare) return compare_command(compare_options);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
 #include "farwarp/harness/compare.h"
+#include "farwarp/harness/taxes.h"
 #include "farwarp/harness/timing.h"
 #include "farwarp/world/host/bootstrap.h"
 
@@ -72,6 +74,7 @@ Status apply_fault(const Fault& fault, int rank, const Bootstrap& bootstrap, Dev
 struct BenchOptions {
   int samples = 40;
   bool baselines = true;
+  std::optional<PlantedTax> taxes = {};  ///< measure the taxes of the baseline, and nothing else
 };
 
 /// One way of doing the Case's work, timed.
@@ -102,7 +105,8 @@ struct BenchOutcome {
   Floor floor;
   std::vector<ModelFloor> models;
   std::string plan;
-  std::string no_baseline;  ///< why there is no baseline
+  std::string no_baseline;     ///< why there is no baseline
+  std::optional<Taxes> taxes;  ///< with BenchOptions::taxes, if there is a baseline
 };
 
 class Case {
@@ -139,6 +143,8 @@ struct OperatorInfo {
   std::vector<Params> plain = {};
   /// Null: no size depends on the number of ranks.
   std::function<Spread(const Params&)> spread = nullptr;
+  /// Whether its bench has a baseline of several kernels, of which BenchOptions::taxes measures the taxes.
+  bool has_taxes = false;
 };
 
 /// Sorted by name.

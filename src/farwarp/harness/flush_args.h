@@ -1,4 +1,4 @@
-// The arguments of the kernel that flushes the L2.
+// The arguments of the kernel that reads memory into the L2.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,9 @@
 namespace farwarp::harness {
 
 struct FlushArgs {
-  Vec16* memory;  ///< zeros
+  const Vec16* memory;
   std::int64_t count;
+  std::uint64_t* sink;  ///< a word of its own
 };
 
 inline constexpr int kFlushThreads = 1024;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "farwarp/harness/params.h"
+#include "farwarp/harness/taxes_report.h"
 
 namespace farwarp::harness {
 namespace {
@@ -18,33 +19,9 @@ constexpr const char* kRed = "\x1b[31m";
 constexpr const char* kGreen = "\x1b[32m";
 constexpr const char* kPlain = "\x1b[0m";
 
-std::string indented(const std::string& text) {
-  std::string result = "       ";
-  for (const char c : text) result += c == '\n' ? std::string("\n       ") : std::string(1, c);
-  return result;
-}
-
 std::string schedules_of(const CaseResult& result) {
   if (result.schedule_hashes.empty()) return "-";
   return fmt::format("{}/{}", result.distinct_schedule_hashes, result.schedule_hashes.size());
-}
-
-std::string title_of(const CaseRequest& request) {
-  std::string title = request.op->name;
-  const std::string params = to_string(request.params, request.op->params);
-  std::string about = request.about.empty() ? "" : fmt::format("({})", request.about), problem;
-  if (request.op->spread && request.suite_ranks != 0 && request.suite_ranks != request.options.ranks)
-    problem = fmt::format("{} of {} ranks:", name_of(request.problem), request.suite_ranks);
-  for (const std::string& part :
-       {request.label, about, problem, std::string(request.scaled ? "scaled down to" : ""), params}) {
-    if (!part.empty()) append_to_list(title, " ", part);
-  }
-  return title;
-}
-
-std::string marked(bool pass, bool colour) {
-  const std::string word = fmt::format("{:<6}", pass ? "pass" : "FAIL");
-  return colour ? fmt::format("{}{}{}", pass ? kGreen : kRed, word, kPlain) : word;
 }
 
 std::string microseconds(double us) { return us > 0 ? fmt::format("{:.1f}", us) : "-"; }
@@ -72,6 +49,7 @@ void add_bench(const BenchOutcome& bench, json& entry) {
     models[model.machine] = {{"floor_us", model.floor.us}, {"floor_bound_by", model.floor.bound_by}};
   entry["model_floors"] = models;
   entry["plan"] = bench.plan;
+  if (bench.taxes) entry["taxes"] = to_json(*bench.taxes);
 }
 
 // JSON has no infinity: an error that is not finite is written as the largest double.
@@ -121,6 +99,30 @@ json case_json(const CaseResult& result) {
 }
 
 }  // namespace
+
+std::string indented(const std::string& text) {
+  std::string result = "       ";
+  for (const char c : text) result += c == '\n' ? std::string("\n       ") : std::string(1, c);
+  return result;
+}
+
+std::string title_of(const CaseRequest& request) {
+  std::string title = request.op->name;
+  const std::string params = to_string(request.params, request.op->params);
+  std::string about = request.about.empty() ? "" : fmt::format("({})", request.about), problem;
+  if (request.op->spread && request.suite_ranks != 0 && request.suite_ranks != request.options.ranks)
+    problem = fmt::format("{} of {} ranks:", name_of(request.problem), request.suite_ranks);
+  for (const std::string& part :
+       {request.label, about, problem, std::string(request.scaled ? "scaled down to" : ""), params}) {
+    if (!part.empty()) append_to_list(title, " ", part);
+  }
+  return title;
+}
+
+std::string marked(bool pass, bool colour) {
+  const std::string word = fmt::format("{:<6}", pass ? "pass" : "FAIL");
+  return colour ? fmt::format("{}{}{}", pass ? kGreen : kRed, word, kPlain) : word;
+}
 
 std::string table_header() {
   return fmt::format(kRow, "result", "target", "ranks", "rel err", "element", "tile", "schedules", "Msteps/s",

@@ -18,6 +18,11 @@ struct Skipped {
 };
 using SkippedByOp = std::map<std::string, Skipped>;
 
+/// Parts of a table's lines: a case's name and parameters; "pass" or "FAIL"; text that is moved to the right.
+std::string title_of(const CaseRequest& request);
+std::string marked(bool pass, bool colour);
+std::string indented(const std::string& text);
+
 /// One line of the table; if the case failed, the lines below it say why. `colour`: the result is coloured.
 std::string table_header();
 std::string table_row(const CaseResult& result, bool colour);

@@ -66,13 +66,15 @@ Result<DeviceTimer> DeviceTimer::create(World& world, Stream stream) {
   if (!barrier.ok()) return barrier.status();
   auto flush = DeviceBuffer::create(device, is_emulated(device.target()) ? kFlushBytesEmulated : kFlushBytes);
   if (!flush.ok()) return flush.status();
+  auto sink = DeviceBuffer::create(device, sizeof(std::uint64_t));
+  if (!sink.ok()) return sink.status();
   const auto flushing = device.kernel("harness_flush");
   if (!flushing.ok()) return flushing.status();
   auto start = device.create_event(), end = device.create_event();
   if (!start.ok()) return start.status();
   if (!end.ok()) return end.status();
-  DeviceTimer timer(world, stream, std::move(*barrier), std::move(*flush), *flushing, std::move(*start),
-                    std::move(*end));
+  DeviceTimer timer(world, stream, std::move(*barrier), std::move(*flush), std::move(*sink), *flushing,
+                    std::move(*start), std::move(*end));
   timer.clock_ = clock_of(device);
   if (world.size() > 1 && !is_emulated(device.target())) {
     const auto waking = world.allocate(kWakingBytes);
@@ -100,7 +102,13 @@ Status DeviceTimer::flush_l2() {
   if (Status status = device.fill(flush_.get(), 0, flush_.bytes(), stream_); !status.ok()) return status;
   // After the fill alone, the L2 would be full of dirty lines, and the work would be slowed down by their way to
   // memory.
-  const FlushArgs args{flush_.as<Vec16>(), static_cast<std::int64_t>(flush_.bytes() / sizeof(Vec16))};
+  return touch(flush_.get(), flush_.bytes());
+}
+
+Status DeviceTimer::touch(const void* memory, std::size_t bytes) {
+  Device& device = world_->device();
+  const FlushArgs args{static_cast<const Vec16*>(memory), static_cast<std::int64_t>(bytes / sizeof(Vec16)),
+                       sink_.as<std::uint64_t>()};
   return launch(device, flushing_, {2 * device.shape().multiprocessors, kFlushThreads, 0}, args, stream_);
 }
 

@@ -55,6 +55,11 @@ class DeviceTimer {
   /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
 
+  /// Enqueues that the L2 holds nothing of use and nothing dirty afterwards.
+  Status flush_l2();
+  /// Enqueues a read of this memory, so that the L2 holds as much of it as it can. `bytes`: the rest of 16 is left out.
+  Status touch(const void* memory, std::size_t bytes);
+
   /// Collective. One more cold sample, if farwarp trace asks for it (tracing.h): `work` is recorded.
   Status trace(const Work& prepare, const Work& work);
 
@@ -66,25 +71,25 @@ class DeviceTimer {
   double clock_mhz() const { return clock_mhz_; }
 
  private:
-  DeviceTimer(World& world, Stream stream, DeviceBarrier barrier, DeviceBuffer flush, const Kernel& flushing,
-              std::unique_ptr<Event> start, std::unique_ptr<Event> end)
+  DeviceTimer(World& world, Stream stream, DeviceBarrier barrier, DeviceBuffer flush, DeviceBuffer sink,
+              const Kernel& flushing, std::unique_ptr<Event> start, std::unique_ptr<Event> end)
       : world_(&world),
         stream_(stream),
         barrier_(std::move(barrier)),
         flush_(std::move(flush)),
+        sink_(std::move(sink)),
         flushing_(flushing),
         start_(std::move(start)),
         end_(std::move(end)) {}
 
   Status enqueue(const Work& prepare, const Work& work, bool cold);
-  Status flush_l2();
   Status wake_links();
   Result<std::uint64_t> longest_of_ranks(std::uint64_t mine);
 
   World* world_;
   Stream stream_;
   std::optional<DeviceBarrier> barrier_;
-  DeviceBuffer flush_;
+  DeviceBuffer flush_, sink_;
   Kernel flushing_;
   SymmetricBuffer waking_;  ///< written by the previous rank; empty where there are no links
   std::unique_ptr<Event> start_, end_;

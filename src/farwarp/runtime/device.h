@@ -52,6 +52,8 @@ struct MemoryHandle {
 class Graph {
  public:
   virtual ~Graph() = default;
+  /// Kernels, fills and whatever else the graph enqueues.
+  virtual Result<std::size_t> launches() const = 0;
 };
 
 class Event {
@@ -133,6 +135,9 @@ class Device : public std::enable_shared_from_this<Device> {
   virtual Status begin_capture(Stream stream) = 0;
   virtual Result<std::unique_ptr<Graph>> end_capture(Stream stream) = 0;
   virtual Status launch(Graph& graph, Stream stream) = 0;
+  /// A graph that contains those of end_capture() without an order among them: they may run at the same time. They
+  /// must outlive it. kUnavailable on the emulator, which runs a graph's work one after the other.
+  virtual Result<std::unique_ptr<Graph>> unordered(const std::vector<Graph*>& graphs) = 0;
 
   // -- traces
   /// From now on what is launched on `stream` records itself (base/trace.h), until stop_trace(). Forgets what was

@@ -25,6 +25,7 @@ using Work = std::function<Status(StreamId)>;
 
 struct EmuGraph final : Graph {
   std::vector<Work> work;
+  Result<std::size_t> launches() const override { return work.size(); }
 };
 
 /// The virtual time at which the stream reached the event; shared with the work that stores it.
@@ -219,6 +220,10 @@ class EmuDevice final : public Device {
       if (Status status = enqueue(stream, work); !status.ok()) return status;
     }
     return {};
+  }
+
+  Result<std::unique_ptr<Graph>> unordered(const std::vector<Graph*>&) override {
+    return unavailable("the emulator runs a graph's work one after the other");
   }
 
   Status start_trace(Stream stream) override {

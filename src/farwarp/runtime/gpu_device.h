@@ -223,15 +223,19 @@ class GpuDevice : public Device {
   Result<std::unique_ptr<Graph>> end_capture(Stream stream) override {
     typename Api::GraphHandle graph{};
     if (Status status = call(api_.stream_end_capture, native(stream), &graph); !status.ok()) return status;
-    typename Api::GraphExecHandle executable{};
-    const Status instantiated = call(api_.graph_instantiate, &executable, graph, 0ull);
-    (void)call(api_.graph_destroy, graph);
-    if (!instantiated.ok()) return instantiated;
-    return std::unique_ptr<Graph>(std::make_unique<GpuGraph<Api>>(api_, executable));
+    const typename Api::DeviceScope scope(api_, token_);
+    if (Status status = scope.status(); !status.ok()) return status;
+    return instantiate(api_, graph);
   }
 
   Status launch(Graph& graph, Stream stream) override {
     return call(api_.graph_launch, static_cast<GpuGraph<Api>&>(graph).handle(), native(stream));
+  }
+
+  Result<std::unique_ptr<Graph>> unordered(const std::vector<Graph*>& graphs) override {
+    const typename Api::DeviceScope scope(api_, token_);
+    if (Status status = scope.status(); !status.ok()) return status;
+    return unordered_graph(api_, graphs);
   }
 
   Status start_trace(Stream stream) override {

@@ -29,6 +29,7 @@ using StreamHandle = struct CUstream_st*;
 using EventHandle = struct CUevent_st*;
 using GraphHandle = struct CUgraph_st*;
 using GraphExecHandle = struct CUgraphExec_st*;
+using GraphNodeHandle = struct CUgraphNode_st*;
 using HostFunction = void (*)(void* data);
 using AllocationHandle = std::uint64_t;  ///< CUmemGenericAllocationHandle
 
@@ -167,6 +168,10 @@ struct IpcHandle {
   X(graph_instantiate, cuGraphInstantiateWithFlags,                                                                   \
     (GraphExecHandle * executable, GraphHandle graph, unsigned long long flags))                                      \
   X(graph_launch, cuGraphLaunch, (GraphExecHandle executable, StreamHandle stream))                                   \
+  X(graph_create, cuGraphCreate, (GraphHandle * graph, unsigned flags))                                               \
+  X(graph_add_child, cuGraphAddChildGraphNode,                                                                        \
+    (GraphNodeHandle * node, GraphHandle graph, const GraphNodeHandle* after, std::size_t count, GraphHandle child))  \
+  X(graph_nodes, cuGraphGetNodes, (GraphHandle graph, GraphNodeHandle * nodes, std::size_t * count))                  \
   X(graph_destroy, cuGraphDestroy, (GraphHandle graph))                                                               \
   X(graph_exec_destroy, cuGraphExecDestroy, (GraphExecHandle executable))                                             \
   X(event_create, cuEventCreate, (EventHandle * event, unsigned flags))                                               \
@@ -208,6 +213,7 @@ struct Driver {
   using EventHandle = cuda::EventHandle;
   using GraphHandle = cuda::GraphHandle;
   using GraphExecHandle = cuda::GraphExecHandle;
+  using GraphNodeHandle = cuda::GraphNodeHandle;
   using DeviceToken = ContextHandle;  ///< what a DeviceScope makes current
   using DeviceScope = cuda::DeviceScope;
   static constexpr TargetKind kTarget = TargetKind::kCuda;

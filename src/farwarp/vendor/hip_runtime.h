@@ -20,6 +20,7 @@ enum class Error : int {
   kNotReady = 600,
   kPeerAccessAlreadyEnabled = 704,
   kLaunchFailure = 719,
+  kNotSupported = 801,
 };
 
 using ModuleHandle = struct ihipModule_t*;
@@ -28,6 +29,7 @@ using StreamHandle = struct ihipStream_t*;
 using EventHandle = struct ihipEvent_t*;
 using GraphHandle = struct ihipGraph*;
 using GraphExecHandle = struct hipGraphExec*;
+using GraphNodeHandle = struct hipGraphNode*;
 using HostFunction = void (*)(void* data);
 
 // hipDeviceAttribute_t
@@ -100,6 +102,10 @@ struct IpcHandle {
   X(graph_instantiate, hipGraphInstantiateWithFlags,                                                                   \
     (GraphExecHandle * executable, GraphHandle graph, unsigned long long flags))                                       \
   X(graph_launch, hipGraphLaunch, (GraphExecHandle executable, StreamHandle stream))                                   \
+  X(graph_create, hipGraphCreate, (GraphHandle * graph, unsigned flags))                                               \
+  X(graph_add_child, hipGraphAddChildGraphNode,                                                                        \
+    (GraphNodeHandle * node, GraphHandle graph, const GraphNodeHandle* after, std::size_t count, GraphHandle child))   \
+  X(graph_nodes, hipGraphGetNodes, (GraphHandle graph, GraphNodeHandle * nodes, std::size_t * count))                  \
   X(graph_destroy, hipGraphDestroy, (GraphHandle graph))                                                               \
   X(graph_exec_destroy, hipGraphExecDestroy, (GraphExecHandle executable))                                             \
   X(event_create, hipEventCreateWithFlags, (EventHandle * event, unsigned flags))                                      \
@@ -121,6 +127,7 @@ struct Runtime {
   using EventHandle = hip::EventHandle;
   using GraphHandle = hip::GraphHandle;
   using GraphExecHandle = hip::GraphExecHandle;
+  using GraphNodeHandle = hip::GraphNodeHandle;
   using DeviceToken = int;  ///< what a DeviceScope makes current
   using DeviceScope = hip::DeviceScope;
   static constexpr TargetKind kTarget = TargetKind::kHip;

@@ -182,6 +182,8 @@ Status Unfused::exchange(const void* x, void* y, Stream stream) {
   return state_->exchange(x, state_->exchanged.get(), y, stream);
 }
 
+const DeviceMemory& Unfused::exchanged() const { return state_->exchanged; }
+
 CublasProduct& Unfused::cublas() { return *state_->product; }
 
 std::string Unfused::describe_product() const { return state_ ? state_->product->describe() : ""; }

@@ -10,7 +10,8 @@
 
 namespace farwarp {
 class CublasProduct;
-}
+class DeviceMemory;
+}  // namespace farwarp
 
 namespace farwarp::parallel_gemm {
 
@@ -45,6 +46,8 @@ class Unfused {
   /// A part of the call: NCCL alone.
   Status exchange(const void* x, void* y, Stream stream);
 
+  /// What the first of the two parts writes and the second reads.
+  const DeviceMemory& exchanged() const;
   /// Must not be called on a moved-from object.
   CublasProduct& cublas();
   std::string describe_product() const;   ///< "cuBLASLt 13.1.0, algorithm 2 of 8"

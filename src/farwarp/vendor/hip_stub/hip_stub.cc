@@ -336,6 +336,19 @@ FARWARP_EXPORT Error hipGraphInstantiateWithFlags(GraphExecHandle* executable, G
   return Error::kSuccess;
 }
 
+// The emulator's graphs have no branches.
+FARWARP_EXPORT Error hipGraphCreate(GraphHandle*, unsigned) { return Error::kNotSupported; }
+FARWARP_EXPORT Error hipGraphAddChildGraphNode(GraphNodeHandle*, GraphHandle, const GraphNodeHandle*, std::size_t,
+                                               GraphHandle) {
+  return Error::kNotSupported;
+}
+
+FARWARP_EXPORT Error hipGraphGetNodes(GraphHandle graph, GraphNodeHandle*, std::size_t* count) {
+  const auto launches = (*reinterpret_cast<std::shared_ptr<Graph>*>(graph))->launches();
+  *count = launches.ok() ? *launches : 0;
+  return error_of(launches.status());
+}
+
 FARWARP_EXPORT Error hipGraphLaunch(GraphExecHandle executable, StreamHandle stream) {
   return error_of(device().launch(**reinterpret_cast<std::shared_ptr<Graph>*>(executable), stream_of(stream)));
 }

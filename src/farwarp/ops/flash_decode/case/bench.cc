@@ -38,6 +38,10 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, bool unfused
       });
   const harness::Contender ours{.name = "flash-decode", .step = [this] { return enqueue(); }};
   std::vector<harness::Contender> contenders = {ours};
+  if (bench_options.taxes) {
+    const Status status = measure_taxes(*timer, {bench_options.samples, *bench_options.taxes}, unfused);
+    return status.ok() ? timer->close() : status;
+  }
   if (unfused) {
     if (Status status = open_unfused(contest, contenders); !status.ok()) return status;
   }
@@ -57,8 +61,24 @@ Status RankRun::measure(const harness::BenchOptions& bench_options, bool unfused
   return status.ok() ? timer->close() : status;
 }
 
-/// Adds the operator and the ways of several kernels as contenders, each from a graph.
-Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Contender>& contenders) {
+Status RankRun::measure_taxes(harness::DeviceTimer& timer, const harness::TaxOptions& options, bool unfused) {
+  if (unfused) {
+    const auto given = create_unfused();
+    if (!given.ok()) return given.status();
+    auto taxes = harness::measure_taxes(
+        *world_, *stream_, timer, unfused_->staged(*given, *stream_), [this] { return enqueue(); }, options);
+    if (!taxes.ok()) return taxes.status();
+    outcome_.taxes = std::move(*taxes);
+  } else if (Status status = enqueue(); !status.ok()) {
+    return status;
+  }
+  Status status = wait(patience());
+  if (status.ok()) status = verify();
+  return status.ok() && unfused ? compare_with_ours(outcome_.taxes->baseline_name) : status;
+}
+
+/// The tensors of the ways of several kernels, whose outputs are their own.
+Result<FlashDecodeTensors> RankRun::create_unfused() {
   auto unfused = UnfusedDecode::create(*world_, problem_.desc);
   if (!unfused.ok()) return unfused.status();
   unfused_.emplace(std::move(*unfused));
@@ -71,6 +91,14 @@ Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Con
   FlashDecodeTensors given = tensors();
   given.out = unfused_out_.get();
   given.lse = unfused_lse_.as<float>();
+  return given;
+}
+
+/// Adds the operator and the ways of several kernels as contenders, each from a graph.
+Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Contender>& contenders) {
+  const auto created = create_unfused();
+  if (!created.ok()) return created.status();
+  const FlashDecodeTensors given = *created;
   const auto add = [&](const std::string& name, const harness::Work& step, bool ours = false) {
     auto graphs = contest.capture(step);
     if (!graphs.ok()) return graphs.status();
@@ -90,34 +118,40 @@ Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Con
   return add(unfused_->describe_bsp(), [this, given] { return unfused_->bsp(given, *stream_); });
 }
 
-/// Launches the graphs again and compares their results with ours, which have been verified. The ranks' parts are
-/// rounded to the dtype before they are merged, with an error of at most half a unit in the last place each, and the
-/// results once more.
+/// Launches the graphs again and compares their results with ours, which have been verified.
 Status RankRun::verify_unfused() {
+  for (const std::size_t index : {std::size_t{1}, std::size_t{3}}) {
+    if (index >= unfused_graphs_.size() || !findings_.difference.empty()) return {};
+    Status status = unfused_out_.poison(*stream_);
+    if (status.ok()) status = world_->device().launch(*unfused_graphs_[index], *stream_);
+    if (status.ok()) status = wait(patience());
+    if (status.ok()) status = compare_with_ours(index == 1 ? "fused-wait" : "bsp");
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
+/// Compares the output of a way of several kernels with ours. The ranks' parts are rounded to the dtype before they are
+/// merged, with an error of at most half a unit in the last place each, and the results once more.
+Status RankRun::compare_with_ours(const std::string& whose) {
   const FlashDecodeDesc& desc = problem_.desc;
   const double unit = desc.dtype == DType::kBf16 ? 0x1p-8 : 0x1p-11;
   const std::size_t dim = static_cast<std::size_t>(desc.head_dim), rows = set_->out.bytes() / 2 / dim;
   std::vector<std::uint16_t> ours(rows * dim), theirs(rows * dim);
   Status status = set_->out.download(ours.data(), ours.size() * 2, *stream_);
-  for (const std::size_t index : {std::size_t{1}, std::size_t{3}}) {
-    if (index >= unfused_graphs_.size() || !status.ok() || !findings_.difference.empty()) return status;
-    status = unfused_out_.poison(*stream_);
-    if (status.ok()) status = world_->device().launch(*unfused_graphs_[index], *stream_);
-    if (status.ok()) status = wait(patience());
-    if (status.ok()) status = unfused_out_.download(theirs.data(), theirs.size() * 2, *stream_);
-    if (!status.ok()) return status;
-    for (std::size_t row = 0; row < rows; ++row) {
-      double square = 0, error = 0;
-      for (std::size_t i = row * dim; i < (row + 1) * dim; ++i) {
-        const double value = harness::decode(desc.dtype, ours[i]), other = harness::decode(desc.dtype, theirs[i]);
-        square += value * value;
-        error += (other - value) * (other - value);
-      }
-      if (error <= 4 * unit * unit * square) continue;  // false for a NaN
-      findings_.difference = fmt::format("row {} of {} differs from ours by {:.2g} of its norm", row,
-                                         index == 1 ? "fused-wait" : "bsp", std::sqrt(error / square));
-      return {};
+  if (status.ok()) status = unfused_out_.download(theirs.data(), theirs.size() * 2, *stream_);
+  if (!status.ok()) return status;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double square = 0, error = 0;
+    for (std::size_t i = row * dim; i < (row + 1) * dim; ++i) {
+      const double value = harness::decode(desc.dtype, ours[i]), other = harness::decode(desc.dtype, theirs[i]);
+      square += value * value;
+      error += (other - value) * (other - value);
     }
+    if (error <= 4 * unit * unit * square) continue;  // false for a NaN
+    findings_.difference =
+        fmt::format("row {} of {} differs from ours by {:.2g} of its norm", row, whose, std::sqrt(error / square));
+    return {};
   }
   return {};
 }

@@ -169,7 +169,8 @@ const bool kRegistered = [] {
          {"exchange", "two-shot"},
          {"split_keys", "64"},
          {"work", "split"}}},
-       spread});
+       spread,
+       true});
   return true;
 }();
 

@@ -65,6 +65,9 @@ class RankRun : public harness::RankRun {
   Status measure(const harness::BenchOptions& bench_options, bool unfused);
   Status open_unfused(harness::Contest& contest, std::vector<harness::Contender>& contenders);
   Status verify_unfused();
+  Status compare_with_ours(const std::string& whose);
+  Result<FlashDecodeTensors> create_unfused();
+  Status measure_taxes(harness::DeviceTimer& timer, const harness::TaxOptions& options, bool unfused);
   harness::Floor floor(const Ceilings& ceilings);
   void use(int set) { set_ = &sets_[static_cast<std::size_t>(set)]; }
 

@@ -160,6 +160,29 @@ Status UnfusedDecode::bsp(const FlashDecodeTensors& tensors, Stream stream) {
   return status.ok() ? state_->merge(0, state_->gathered.get(), tensors, stream) : status;
 }
 
+harness::Staged UnfusedDecode::staged(const FlashDecodeTensors& tensors, Stream stream) {
+  State& state = *state_;
+  const std::vector<harness::DeviceSpan> part = {{state.part.get(), state.part.bytes()}};
+  const harness::Stage own{.name = "this rank's keys", .enqueue = [=, this] { return local(tensors, stream); }};
+  const auto merging = [=, &state](std::size_t kernel, const void* parts) {
+    return [=, &state] { return state.merge(kernel, parts, tensors, stream); };
+  };
+  if (!state.nccl.ok())
+    return {
+        "fused-wait",
+        {own, {.name = "send and merge", .exchange = true, .enqueue = merging(1, state.part.get()), .reads = part}}};
+  const harness::Stage gather{.name = "NCCL, all-gather",
+                              .exchange = true,
+                              .enqueue = [=, &state] { return state.gather(stream); },
+                              .reads = part};
+  return {describe_bsp(),
+          {own,
+           gather,
+           {.name = "merge",
+            .enqueue = merging(0, state.gathered.get()),
+            .reads = {{state.gathered.get(), state.gathered.bytes()}}}}};
+}
+
 const Status& UnfusedDecode::nccl() const { return state_->nccl; }
 
 std::string UnfusedDecode::describe_bsp() const { return "bsp, " + state_->group->library().describe(); }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "farwarp/base/status.h"
+#include "farwarp/harness/taxes.h"
 #include "farwarp/ops/flash_decode/flash_decode.h"
 #include "farwarp/world/host/world.h"
 
@@ -35,6 +36,9 @@ class UnfusedDecode {
   /// Bulk-synchronous: the part, then NCCL's all-gather, then a kernel that merges all parts. kUnavailable without
   /// NCCL.
   Status bsp(const FlashDecodeTensors& tensors, Stream stream);
+
+  /// The stages of bsp(), or, without NCCL, of fused_wait().
+  harness::Staged staged(const FlashDecodeTensors& tensors, Stream stream);
 
   /// Ok if bsp() is available. The same on all ranks.
   const Status& nccl() const;

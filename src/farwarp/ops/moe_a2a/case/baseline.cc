@@ -284,13 +284,43 @@ Result<int> MoeNcclBaseline::prepare(std::span<const moe::Routing> routings) {
   return state_->kernels.prepare(routings);
 }
 
-Status MoeNcclBaseline::enqueue(int prepared, const void* x, const float* weights, void* out, Stream stream) {
+std::vector<harness::Stage> MoeNcclBaseline::stages(int prepared, const void* x, const float* weights, void* out,
+                                                    Stream stream) {
   moe::MoeBaselineKernels& kernels = state_->kernels;
-  Status status = kernels.pack(prepared, x, stream);
-  if (status.ok()) status = state_->exchange(kernels.sent(prepared), kernels.received(prepared), stream);
-  if (status.ok()) status = kernels.apply_experts(prepared, stream);
-  if (status.ok()) status = state_->exchange(kernels.received(prepared), kernels.sent(prepared), stream);
-  if (status.ok()) status = kernels.unpack(prepared, weights, out, stream);
+  const auto spans_of = [](Chunks chunks) {
+    std::vector<harness::DeviceSpan> spans;
+    for (const BaselineChunk& chunk : chunks) {
+      if (chunk.elements != 0) spans.push_back({chunk.rows, 2 * chunk.elements});
+    }
+    return spans;
+  };
+  std::vector<harness::DeviceSpan> sent = spans_of(kernels.sent(prepared)),
+                                   received = spans_of(kernels.received(prepared)), all = sent;
+  all.insert(all.end(), received.begin(), received.end());
+  State* const state = state_.get();
+  return {
+      {.name = "sort", .enqueue = [=] { return state->kernels.pack(prepared, x, stream); }},
+      {.name = "NCCL, dispatch",
+       .exchange = true,
+       .enqueue =
+           [=] { return state->exchange(state->kernels.sent(prepared), state->kernels.received(prepared), stream); },
+       .reads = sent},
+      {.name = "experts", .enqueue = [=] { return state->kernels.apply_experts(prepared, stream); }, .reads = received},
+      {.name = "NCCL, combine",
+       .exchange = true,
+       .enqueue =
+           [=] { return state->exchange(state->kernels.received(prepared), state->kernels.sent(prepared), stream); },
+       .reads = received},
+      {.name = "sum", .enqueue = [=] { return state->kernels.unpack(prepared, weights, out, stream); }, .reads = all},
+  };
+}
+
+Status MoeNcclBaseline::enqueue(int prepared, const void* x, const float* weights, void* out, Stream stream) {
+  if (Status known = state_->kernels.check(prepared); !known.ok()) return known;
+  Status status;
+  for (const harness::Stage& stage : stages(prepared, x, weights, out, stream)) {
+    if (status.ok()) status = stage.enqueue();
+  }
   return status;
 }
 

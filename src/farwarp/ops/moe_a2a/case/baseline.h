@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "farwarp/base/status.h"
+#include "farwarp/harness/taxes.h"
 #include "farwarp/ops/moe_a2a/plan.h"
 #include "farwarp/ops/moe_a2a/reference.h"
 #include "farwarp/runtime/device.h"
@@ -119,6 +120,9 @@ class MoeNcclBaseline {
   /// hidden], 16-byte aligned; `weights`: [tokens, k]. Asynchronous, can be captured. All ranks call it with the same
   /// routing.
   Status enqueue(int prepared, const void* x, const float* weights, void* out, Stream stream);
+
+  /// The same call, stage by stage.
+  std::vector<harness::Stage> stages(int prepared, const void* x, const float* weights, void* out, Stream stream);
 
   std::string describe() const;  ///< "NCCL 2.28.9, sorted"
 

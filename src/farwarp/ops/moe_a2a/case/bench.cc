@@ -95,6 +95,7 @@ Status BenchRun::prepare() {
 Status BenchRun::measure_all() {
   const auto baseline = open_baseline();
   if (!baseline.ok()) return baseline.status();
+  if (bench_options_.taxes) return measure_taxes();
   const harness::Contender* rival = baseline->has_value() ? &**baseline : nullptr;
   Status status;
   if (!config_.desc.weights_at_combine) {  // which the fused form has not
@@ -116,7 +117,7 @@ Status BenchRun::measure_against(const std::string& name, const harness::Work& s
   auto measured = contest_->in_turn(all);
   if (!measured.ok()) return measured.status();
   Status status = verify();
-  if (status.ok() && baseline != nullptr) status = verify_baseline();
+  if (status.ok() && baseline != nullptr) status = verify_baseline(bench_options_.samples - 1);
   if (!status.ok()) return status;
   const auto graph_us = contest_->from_graphs(ours);
   if (!graph_us.ok()) return graph_us.status();
@@ -170,13 +171,51 @@ Status BenchRun::enqueue_baseline() {
                             baseline_out_.get(), *stream_);
 }
 
-/// Compares the baseline's last output with the oracle: a wrong baseline does not count.
-Status BenchRun::verify_baseline() {
-  use_set(bench_options_.samples - 1);
+/// Compares the baseline's output with the oracle: a wrong baseline does not count.
+Status BenchRun::verify_baseline(int set) {
+  use_set(set);
   std::swap(set_->out, baseline_out_);
   const Status status = check_output(static_cast<int>(set_index()));
   std::swap(set_->out, baseline_out_);
   return status;
+}
+
+/// Our own kernels one after the other: the way of several kernels where there is no NCCL.
+harness::Staged BenchRun::split_stages() {
+  const auto span_of = [](const DeviceBuffer& buffer) { return harness::DeviceSpan{buffer.get(), buffer.bytes()}; };
+  return {"split",
+          {{.name = "dispatch", .exchange = true, .enqueue = [this] { return dispatch(); }},
+           {.name = "experts", .enqueue = [this] { return expert(); }, .reads = {span_of(instance_->recv_x)}},
+           {.name = "combine",
+            .exchange = true,
+            .enqueue = [this] { return combine(); },
+            .reads = {span_of(instance_->y)}}},
+          true};
+}
+
+/// Of the first set.
+Status BenchRun::measure_taxes() {
+  const bool has_fused = !config_.desc.weights_at_combine;
+  Status status;
+  for (int set = 0; set < config_.burst && status.ok(); ++set) {
+    use_set(set);
+    status = split();
+    if (status.ok()) status = wait(patience(3));
+  }
+  if (status.ok()) status = verify();
+  if (!status.ok()) return status;
+  use_set(0);
+  const harness::Staged staged =
+      baseline_ ? harness::Staged{baseline_->describe(),
+                                  baseline_->stages(baseline_handles_[0], set_->x.get(), set_->weights.as<float>(),
+                                                    baseline_out_.get(), *stream_)}
+                : split_stages();
+  auto taxes = harness::measure_taxes(*world_, *stream_, *timer_, staged, [&] { return has_fused ? fused() : split(); },
+                                      {bench_options_.samples, *bench_options_.taxes});
+  if (!taxes.ok()) return taxes.status();
+  outcome_.taxes = std::move(*taxes);
+  status = verify();
+  return status.ok() && baseline_ ? verify_baseline(0) : status;
 }
 
 // ---- timing ---------------------------------------------------------------------------------------------------------

@@ -28,7 +28,9 @@ class BenchRun : private RankRun {
   Result<std::optional<harness::Contender>> open_baseline();
   Status enqueue_baseline();
   Status verify();
-  Status verify_baseline();
+  Status verify_baseline(int set);
+  Status measure_taxes();
+  harness::Staged split_stages();
 
   Status fused() { return enqueue(kFused); }
   Status dispatch() { return enqueue(kDispatch); }

@@ -189,7 +189,8 @@ const bool kRegistered = [] {
        {kDropPut, kDelay, kKill, kMismatch},
        scaled_down,
        {},
-       [](const Params&) { return harness::Spread{.of_all = {"num_experts"}, .of_each = {"max_num_tokens"}}; }});
+       [](const Params&) { return harness::Spread{.of_all = {"num_experts"}, .of_each = {"max_num_tokens"}}; },
+       true});
   return true;
 }();
 

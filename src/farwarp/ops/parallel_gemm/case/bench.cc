@@ -72,6 +72,7 @@ Status BenchRun::measure() {
   const Contender ours{config_.kind.name, [this] { return enqueue(sets_[set_]); }};
   std::vector<Contender> contenders = {ours};
   Status status = open_baseline();
+  if (status.ok() && bench_options_.taxes) return measure_taxes();
   if (status.ok()) status = open_dispatched();
   if (status.ok() && dispatched_) status = add_dispatched(contest, contenders);
   if (status.ok() && baseline_) status = add_baseline(contest, contenders);
@@ -135,28 +136,63 @@ Status BenchRun::add_dispatched(harness::Contest& contest, std::vector<Contender
       true, contenders);
 }
 
-/// Adds NCCL and cuBLASLt as contenders, with cuBLASLt's fastest algorithm.
-Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
-  const auto all = [this] {
-    const Buffers& set = sets_[set_];
-    return (*baseline_)(set.x.get(), set.w.get(), bias(), baseline_y_.get(), *stream_, all_x_of(set));
-  };
-  const auto product = [this] {
-    return baseline_->product(sets_[set_].x.get(), sets_[set_].w.get(), bias(), baseline_y_.get(), *stream_);
-  };
+Status BenchRun::baseline_call() {
+  const Buffers& set = sets_[set_];
+  return (*baseline_)(set.x.get(), set.w.get(), bias(), baseline_y_.get(), *stream_, all_x_of(set));
+}
+
+Status BenchRun::baseline_product() {
+  return baseline_->product(sets_[set_].x.get(), sets_[set_].w.get(), bias(), baseline_y_.get(), *stream_);
+}
+
+Status BenchRun::baseline_exchange() { return baseline_->exchange(sets_[set_].x.get(), baseline_y_.get(), *stream_); }
+
+/// Chooses cuBLASLt's fastest algorithm.
+Status BenchRun::prepare_baseline() {
   set_ = 0;
-  Status status = all();  // so that the products below are timed on gathered x
+  Status status = baseline_call();  // so that products alone are timed on gathered x
   if (status.ok()) status = wait(patience_for_burst());
-  if (status.ok()) status = harness::choose_fastest(baseline_->cublas(), *timer_, product);
+  return status.ok() ? harness::choose_fastest(baseline_->cublas(), *timer_, [this] { return baseline_product(); })
+                     : status;
+}
+
+/// Adds NCCL and cuBLASLt as contenders.
+Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>& contenders) {
+  Status status = prepare_baseline();
   const std::string libraries = baseline_->describe_product(), exchange = baseline_->describe_exchange();
-  if (status.ok())
-    status = add_graphs(contest, fmt::format("{} and {}, graph", exchange, libraries), all, false, contenders);
-  if (status.ok()) status = add_graphs(contest, libraries + " alone, graph", product, false, contenders);
-  if (status.ok())
-    status = add_graphs(
-        contest, exchange + " alone, graph",
-        [this] { return baseline_->exchange(sets_[set_].x.get(), baseline_y_.get(), *stream_); }, false, contenders);
+  const auto add = [&](const std::string& name, Status (BenchRun::*step)()) {
+    if (status.ok())
+      status = add_graphs(
+          contest, name + ", graph", [this, step] { return (this->*step)(); }, false, contenders);
+  };
+  add(fmt::format("{} and {}", exchange, libraries), &BenchRun::baseline_call);
+  add(libraries + " alone", &BenchRun::baseline_product);
+  add(exchange + " alone", &BenchRun::baseline_exchange);
   return status;
+}
+
+Status BenchRun::measure_taxes() {
+  Status status;
+  for (set_ = 0; set_ < sets_.size() && status.ok(); ++set_) status = enqueue(sets_[set_]);
+  set_ = 0;
+  if (status.ok()) status = wait(patience_for_burst());
+  if (status.ok() && baseline_) status = prepare_baseline();
+  if (!status.ok()) return status;
+  if (baseline_) {
+    const DeviceMemory& exchanged = baseline_->exchanged();
+    std::vector<harness::Stage> stages = {
+        {.name = baseline_->describe_product(), .enqueue = [this] { return baseline_product(); }},
+        {.name = baseline_->describe_exchange(), .exchange = true, .enqueue = [this] { return baseline_exchange(); }}};
+    if (problem_.kind == Kind::kAllGather) std::swap(stages[0], stages[1]);
+    stages[1].reads = {{exchanged.get(), exchanged.bytes()}};
+    auto taxes = harness::measure_taxes(
+        *world_, *stream_, *timer_, {fmt::format("{}, {}", stages[0].name, stages[1].name), stages},
+        [this] { return enqueue(sets_[set_]); }, {bench_options_.samples, *bench_options_.taxes});
+    if (!taxes.ok()) return taxes.status();
+    outcome_.taxes = std::move(*taxes);
+    if (status = verify_baseline(baseline_y_, baseline_->roundings(), "the baseline's"); !status.ok()) return status;
+  }
+  return verify_all();
 }
 
 /// Adds a contender that launches a graph of `step`, one graph for each set.
@@ -182,12 +218,17 @@ Status BenchRun::verify_others() {
 
 /// Launches the graph that was timed once more and verifies its result.
 Status BenchRun::verify_graph(std::size_t graphs, const DeviceBuffer& y, int roundings, const std::string& whose) {
-  Findings findings{harness::Comparison(config_.desc.dtype, gemm::kTile, gemm::kTile)};
-  std::vector<std::uint16_t> got;
   Status status = y.poison(*stream_);
   if (status.ok()) status = world_->device().launch(*graphs_[graphs][set_], *stream_);
   if (status.ok()) status = wait(patience_for_burst());
-  if (status.ok()) status = verify(y, static_cast<int>(set_), roundings, findings, got);
+  return status.ok() ? verify_baseline(y, roundings, whose) : status;
+}
+
+/// Verifies a result of the set in use that is not ours.
+Status BenchRun::verify_baseline(const DeviceBuffer& y, int roundings, const std::string& whose) {
+  Findings findings{harness::Comparison(config_.desc.dtype, gemm::kTile, gemm::kTile)};
+  std::vector<std::uint16_t> got;
+  Status status = verify(y, static_cast<int>(set_), roundings, findings, got);
   if (!status.ok()) return status;
   const harness::Verdict verdict = findings.comparison.verdict();
   const std::string why = findings.difference.empty() ? verdict.detail : findings.difference;

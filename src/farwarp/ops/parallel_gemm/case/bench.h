@@ -26,10 +26,16 @@ class BenchRun : private RankRun {
   Status open_dispatched();
   Path dispatched_path() const { return asked_path_ == Path::kOwn ? Path::kBest : asked_path_; }
   Status add_dispatched(harness::Contest& contest, std::vector<harness::Contender>& contenders);
+  Status prepare_baseline();
+  Status measure_taxes();
+  Status baseline_call();
+  Status baseline_product();
+  Status baseline_exchange();
   Status add_baseline(harness::Contest& contest, std::vector<harness::Contender>& contenders);
   Status add_graphs(harness::Contest& contest, const std::string& name, const harness::Work& step, bool ours,
                     std::vector<harness::Contender>& contenders);
   Status verify_others();
+  Status verify_baseline(const harness::DeviceBuffer& y, int roundings, const std::string& whose);
   Status verify_graph(std::size_t graphs, const harness::DeviceBuffer& y, int roundings, const std::string& whose);
   Status verify_all();
   const void* bias() const { return config_.desc.has_bias ? sets_[set_].bias.get() : nullptr; }

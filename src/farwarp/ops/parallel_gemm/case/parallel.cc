@@ -126,6 +126,7 @@ bool register_case(const CaseKind& kind) {
   // The weights are split by rows (n) or by columns (k).
   const char* const split = kind.kind == Kind::kAllGather ? "n" : "k";
   info.spread = [split](const Params&) { return harness::Spread{.of_all = {split}, .of_each = {}}; };
+  info.has_taxes = true;
   harness::register_operator(std::move(info));
   return true;
 }
