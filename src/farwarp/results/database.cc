@@ -53,8 +53,10 @@ Statement& Statement::bind(double value) {
   return *this;
 }
 
-Statement& Statement::bind_known(double value) {
-  if (value != 0) return bind(value);
+Statement& Statement::bind_known(double value) { return bind(value != 0 ? std::optional(value) : std::nullopt); }
+
+Statement& Statement::bind(std::optional<double> value) {
+  if (value) return bind(*value);
   const int result = sqlite3_bind_null(statement_.get(), ++bound_);
   if (failed_ == SQLITE_OK) failed_ = result;
   return *this;
@@ -69,6 +71,11 @@ Result<bool> Statement::step() {
   bound_ = 0;
   if (!status.ok()) return status;
   return false;
+}
+
+std::optional<double> Statement::optional_number(int column) const {
+  if (sqlite3_column_type(statement_.get(), column) == SQLITE_NULL) return std::nullopt;
+  return number(column);
 }
 
 std::string Statement::text(int column) const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,6 +24,8 @@ class Statement {
   Statement& bind(double value);
   /// NULL if `value` is 0: the figure is not known.
   Statement& bind_known(double value);
+  /// NULL if there is none.
+  Statement& bind(std::optional<double> value);
   /// Whether there is a row. After the last one, or without rows, the statement can be bound and stepped again.
   Result<bool> step();
 
@@ -30,6 +33,8 @@ class Statement {
   std::int64_t integer(int column) const { return sqlite3_column_int64(statement_.get(), column); }
   /// 0 where NULL is.
   double number(int column) const { return sqlite3_column_double(statement_.get(), column); }
+  /// nullopt where NULL is.
+  std::optional<double> optional_number(int column) const;
 
  private:
   friend class Database;

@@ -52,6 +52,21 @@ inline SeriesRecord a_baseline(const std::string& name, double us) {
   return {.name = name, .entry = name, .ours = false, .us = std::vector<double>(8, us)};
 }
 
+inline TaxRecord a_tax(const std::string& of_case) {
+  TaxRecord tax;
+  tax.suite = "mine";
+  tax.of_case = of_case;
+  tax.baseline = "NCCL 2.28.9";
+  tax.baseline_us = 20;
+  tax.launch_us = 5;
+  tax.bulk_us = 3;
+  tax.locality_us = 2.5;
+  tax.rest_us = -0.5;
+  tax.fused_us = 10;
+  tax.detail = R"({"saved":{"launch_us":4}})";
+  return tax;
+}
+
 /// Adds the cases to a new run of `store`; its number.
 inline std::int64_t keep(Store& store, RunRecord run, const std::vector<CaseRecord>& cases) {
   for (const CaseRecord& made : cases) {

@@ -39,6 +39,14 @@ CREATE TABLE samples (
 )sql",
     // NULL where the clock is not known
     "ALTER TABLE samples ADD COLUMN cycles REAL",
+    // of the time of a case's baseline; NULL where it was not measured
+    R"sql(
+CREATE TABLE taxes (
+  id INTEGER PRIMARY KEY, run INTEGER NOT NULL REFERENCES runs, suite TEXT NOT NULL, "case" TEXT NOT NULL,
+  baseline TEXT NOT NULL, baseline_us REAL NOT NULL, launch_us REAL, bulk_us REAL, locality_us REAL, rest_us REAL,
+  fused_us REAL, detail TEXT NOT NULL);
+CREATE INDEX taxes_of_runs ON taxes (run);
+)sql",
 };
 
 std::int64_t newest() { return static_cast<std::int64_t>(std::size(kSteps)); }

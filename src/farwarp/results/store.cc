@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "farwarp/results/schema.h"
@@ -56,19 +57,32 @@ Result<Store> Store::open(const std::string& path, Database::Access access) {
   return Store(std::move(*database));
 }
 
-Status Store::add(RunRecord& run, const CaseRecord& added) {
+Status Store::add(RunRecord& run, const std::function<Status(std::int64_t run)>& insert_of_run) {
   auto transaction = Transaction::begin(database_);
   if (!transaction.ok()) return transaction.status();
   Result<std::int64_t> id = run.id;
   if (run.id == 0) id = insert(run);
-  const auto case_id = id.ok() ? insert(added, *id) : Result<std::int64_t>(id.status());
-  Status status = case_id.status();
-  for (const SeriesRecord& series : added.series) {
-    if (status.ok()) status = insert(series, *case_id);
-  }
+  Status status = id.ok() ? insert_of_run(*id) : id.status();
   if (status.ok()) status = transaction->commit();
   if (status.ok()) run.id = *id;
   return status;
+}
+
+Status Store::add(RunRecord& run, const CaseRecord& added) {
+  return add(run, [&](std::int64_t id) {
+    const auto case_id = insert(added, id);
+    Status status = case_id.status();
+    for (const SeriesRecord& series : added.series) {
+      if (status.ok()) status = insert(series, *case_id);
+    }
+    return status;
+  });
+}
+
+Status Store::add(RunRecord& run, const TaxRecord& added) {
+  if (!nlohmann::json::parse(added.detail, nullptr, false).is_object())
+    return invalid_argument(fmt::format("detail is '{}'; allowed: a JSON object", added.detail));
+  return add(run, [&](std::int64_t id) { return insert(added, id); });
 }
 
 Status Store::complete(const RunRecord& run) {
@@ -119,6 +133,16 @@ Status Store::insert(const SeriesRecord& series, std::int64_t of_case) {
     if (!added.ok()) return added.status();
   }
   return {};
+}
+
+Status Store::insert(const TaxRecord& added, std::int64_t run) {
+  auto statement = database_.prepare(
+      "INSERT INTO taxes (run, suite, \"case\", baseline, baseline_us, launch_us, bulk_us, locality_us, rest_us, "
+      "fused_us, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)");
+  if (!statement.ok()) return statement.status();
+  statement->bind(run).bind(added.suite).bind(added.of_case).bind(added.baseline).bind(added.baseline_us);
+  statement->bind(added.launch_us).bind(added.bulk_us).bind(added.locality_us).bind(added.rest_us);
+  return statement->bind(added.fused_us).bind(added.detail).step().status();
 }
 
 Result<std::vector<RunRecord>> Store::runs() {
@@ -186,6 +210,33 @@ Status Store::read_series(CaseRecord& of_case) {
     series.ours = statement->integer(3) != 0;
     series.graph_us = statement->number(4);
     series.back_to_back_us = statement->number(5);
+  }
+}
+
+Result<std::vector<TaxRecord>> Store::taxes_of_run(std::int64_t run) {
+  auto statement = database_.prepare(
+      "SELECT id, run, suite, \"case\", baseline, baseline_us, launch_us, bulk_us, locality_us, rest_us, fused_us, "
+      "detail FROM taxes WHERE run = ? ORDER BY id");
+  if (!statement.ok()) return statement.status();
+  statement->bind(run);
+  std::vector<TaxRecord> taxes;
+  for (;;) {
+    const auto row = statement->step();
+    if (!row.ok()) return row.status();
+    if (!*row) return taxes;
+    TaxRecord& read = taxes.emplace_back();
+    read.id = statement->integer(0);
+    read.run = statement->integer(1);
+    read.suite = statement->text(2);
+    read.of_case = statement->text(3);
+    read.baseline = statement->text(4);
+    read.baseline_us = statement->number(5);
+    read.launch_us = statement->optional_number(6);
+    read.bulk_us = statement->optional_number(7);
+    read.locality_us = statement->optional_number(8);
+    read.rest_us = statement->optional_number(9);
+    read.fused_us = statement->optional_number(10);
+    read.detail = statement->text(11);
   }
 }
 

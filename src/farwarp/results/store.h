@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -60,6 +61,19 @@ struct CaseRecord {
   std::vector<SeriesRecord> series;
 };
 
+/// The three taxes of a case: parts of its bulk-synchronous baseline's time, in microseconds; nullopt: not measured.
+struct TaxRecord {
+  std::int64_t id = 0, run = 0;
+  std::string suite;    ///< its name, or empty
+  std::string of_case;  ///< "gemm-rs benchmarks[1]", or without a suite the operator and what differs from its defaults
+  std::string baseline;  ///< whose time it is that is taken apart
+  double baseline_us = 0;
+  std::optional<double> launch_us, bulk_us, locality_us;
+  std::optional<double> rest_us;   ///< of baseline_us, that no experiment explains
+  std::optional<double> fused_us;  ///< the operator's own time, which is what is left of baseline_us
+  std::string detail = "{}";       ///< a JSON object: how each was measured, and what the fused kernel saves of each
+};
+
 /// farwarp/results.db in $XDG_DATA_HOME, or in $HOME/.local/share; kUnavailable if neither is set.
 Result<std::filesystem::path> default_path();
 
@@ -71,6 +85,8 @@ class Store {
   /// Writes a case, and its run with the first one (`run.id` is 0 until then), in one transaction: a writer that is
   /// killed loses at most the case that it was writing.
   Status add(RunRecord& run, const CaseRecord& added);
+  /// The same of a case's taxes. kInvalidArgument: `detail` is not a JSON object.
+  Status add(RunRecord& run, const TaxRecord& added);
   /// Notes that no case of the run is left.
   Status complete(const RunRecord& run);
 
@@ -79,14 +95,18 @@ class Store {
   /// The cases of a run, or of a suite, in the order in which they were written; their series have no samples yet.
   Result<std::vector<CaseRecord>> cases_of_run(std::int64_t run);
   Result<std::vector<CaseRecord>> cases_of_suite(const std::string& suite);
+  /// In the order in which they were written.
+  Result<std::vector<TaxRecord>> taxes_of_run(std::int64_t run);
   /// Fills the samples of `series`.
   Status read_samples(SeriesRecord& series);
 
  private:
   explicit Store(Database database) : database_(std::move(database)) {}
+  Status add(RunRecord& run, const std::function<Status(std::int64_t run)>& insert_of_run);
   Result<std::int64_t> insert(const RunRecord& run);
   Result<std::int64_t> insert(const CaseRecord& added, std::int64_t run);
   Status insert(const SeriesRecord& series, std::int64_t of_case);
+  Status insert(const TaxRecord& added, std::int64_t run);
   Result<std::vector<CaseRecord>> read_cases(Result<Statement> statement);
   Status read_series(CaseRecord& of_case);
 
