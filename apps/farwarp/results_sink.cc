@@ -87,6 +87,8 @@ Status ResultsSink::open(const CheckOptions& options, const results::Origin& ori
 
 void ResultsSink::keep(const harness::CaseResult& result) {
   if (!store_ || !status_.ok()) return;
+  const bool of_taxes = result.request.bench && result.request.bench->taxes;
+  if (of_taxes && !result.bench.taxes) return;  // there is no baseline
   const harness::RunOptions& options = result.request.options;
   if (run_.id == 0) {
     const auto device = Device::open(options.target, 0);
@@ -98,7 +100,8 @@ void ResultsSink::keep(const harness::CaseResult& result) {
       run_.clocks = nvml::highest_clocks();
     }
   }
-  status_ = store_->add(run_, results::record_of(result, origin_, results::own_entry(run_.commit)));
+  status_ = of_taxes ? store_->add(run_, results::tax_record_of(result, origin_))
+                     : store_->add(run_, results::record_of(result, origin_, results::own_entry(run_.commit)));
 }
 
 Status ResultsSink::finish(bool all) {

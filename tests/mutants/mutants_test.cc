@@ -17,7 +17,7 @@
 namespace farwarp {
 namespace {
 
-constexpr int kSchedules = 500;
+constexpr int kSchedules = 500, kSchedulesOfOriginals = 5;
 
 harness::CaseResult run(const nlohmann::json& mutant, TargetKind target, int schedules) {
   harness::CaseRequest request;
@@ -81,7 +81,7 @@ TEST_P(Originals, Pass) {
   const auto& [name, target] = GetParam();
   const nlohmann::json mutant = mutants().at(name);
   ASSERT_NE(operator_of(mutant), nullptr) << "no operator " << mutant["op"];
-  const harness::CaseResult result = run(mutant, target, 20);
+  const harness::CaseResult result = run(mutant, target, kSchedulesOfOriginals);
   EXPECT_TRUE(result.outcome.pass) << result.outcome.detail << " " << result.outcome.status.to_string();
 }
 

@@ -3,6 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "farwarp/harness/params.h"
+#include "farwarp/harness/taxes_report.h"
+
 namespace farwarp::results {
 
 std::string own_entry(const std::string& commit) { return "farwarp " + commit; }
@@ -47,6 +50,29 @@ CaseRecord record_of(const harness::CaseResult& result, const Origin& origin, co
   }
   // So that a leaderboard shows the failure, and not an older run.
   if (first) record.series.push_back({.name = record.op, .entry = entry});
+  return record;
+}
+
+TaxRecord tax_record_of(const harness::CaseResult& result, const Origin& origin) {
+  const harness::CaseRequest& request = result.request;
+  const harness::Taxes& taxes = *result.bench.taxes;
+  TaxRecord record;
+  record.suite = origin.suite;
+  record.of_case = request.op->name;
+  harness::append_to_list(
+      record.of_case, " ",
+      request.label.empty() ? harness::to_string(request.params, request.op->params) : request.label);
+  record.baseline = taxes.baseline_name;
+  record.baseline_us = taxes.baseline_us;
+  record.launch_us = taxes.launch_us;
+  record.bulk_us = taxes.bulk_us();
+  record.locality_us = taxes.locality_us;
+  record.rest_us = taxes.rest_us;
+  record.fused_us = taxes.fused_us;
+  nlohmann::json detail = harness::to_json(taxes);
+  if (!origin.settings.empty()) detail["settings"] = origin.settings;
+  if (!result.outcome.pass) detail["failed"] = result.outcome.detail;
+  record.detail = detail.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return record;
 }
 

@@ -20,4 +20,7 @@ std::string own_entry(const std::string& commit);
 /// `result` must be of a bench. `entry`: whose the operator's own time is, as own_entry().
 CaseRecord record_of(const harness::CaseResult& result, const Origin& origin, const std::string& entry);
 
+/// `result` must have taxes.
+TaxRecord tax_record_of(const harness::CaseResult& result, const Origin& origin);
+
 }  // namespace farwarp::results
