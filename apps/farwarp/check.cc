@@ -61,6 +61,16 @@ struct Command {
   std::string (*rows)(const CaseResult&, bool) = harness::table_row;
 };
 
+/// ", 2:05 left": as long as the cases so far, each.
+std::string remaining(const std::vector<CaseResult>& done, std::size_t all) {
+  if (done.empty()) return "";
+  double seconds = 0;
+  for (const CaseResult& result : done) seconds += result.seconds;
+  const auto left =
+      static_cast<int>(seconds / static_cast<double>(done.size()) * static_cast<double>(all - done.size()));
+  return fmt::format(", {}:{:02} left", left / 60, left % 60);
+}
+
 std::vector<CaseResult> run_cases(const Job& job, const Command& command, std::FILE* table, bool quiet,
                                   const JsonSink& json, ResultsSink& kept) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
@@ -70,8 +80,8 @@ std::vector<CaseResult> run_cases(const Job& job, const Command& command, std::F
   for (const CaseRequest& request : job.cases) {
     const auto progress = [&](int schedule) {
       if (!terminal) return;
-      print_text(stderr, "\r\x1b[K[{}/{}] {} {}", results.size() + 1, job.cases.size(), request.op->name,
-                 request.label);
+      print_text(stderr, "\r\x1b[K[{}/{}{}] {} {}", results.size() + 1, job.cases.size(),
+                 remaining(results, job.cases.size()), request.op->name, request.label);
       if (request.schedules > 1) print_text(stderr, " schedule {}/{}", schedule + 1, request.schedules);
       std::fflush(stderr);
     };
