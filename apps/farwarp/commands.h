@@ -121,6 +121,18 @@ struct CompareOptions {
 };
 int compare_command(const CompareOptions& options);
 
+/// Options of report.
+struct ReportOptions {
+  std::string out;  ///< -o
+  std::string json, results, machine;
+  std::string from;                   ///< the JSON of an earlier report
+  std::vector<std::string> suites;    ///< --suite
+  std::vector<std::string> traces;    ///< --trace
+  std::vector<std::string> markdown;  ///< documents
+  bool check = false;                 ///< of markdown: write nothing
+};
+int report_command(const ReportOptions& options);
+
 /// Prints "farwarp: message" on stderr, in one line.
 int usage_error(std::string_view message);
 

@@ -116,6 +116,30 @@ CLI::App* add_leaderboard(CLI::App& app, LeaderboardOptions& options) {
   return leaderboard;
 }
 
+CLI::App* add_report(CLI::App& app, ReportOptions& options) {
+  CLI::App* report = app.add_subcommand(
+      "report", "a page of what bench and taxes have kept: tables, bars, traces; or the tables of Markdown documents");
+  CLI::Option* out = add_option(report, "-o,--out", options.out, "the page to write (HTML, one file)");
+  CLI::Option* json = add_option(report, "--json", options.json, "write the figures to this file; - is stdout");
+  CLI::Option* suite = add_option(report, "--suite", options.suites, "of this suite alone, repeatable (all)");
+  suite->allow_extra_args(false);
+  CLI::Option* results = add_option(report, "--results", options.results, "database (where bench keeps results)");
+  CLI::Option* machine =
+      add_option(report, "--machine", options.machine, "whose complete runs (that of the newest one)");
+  CLI::Option* from = add_option(report, "--from", options.from, "JSON of an earlier report, instead of a database");
+  CLI::Option* trace = add_option(report, "--trace", options.traces, "draw this file of `farwarp trace`, repeatable");
+  trace->needs(out)->allow_extra_args(false);
+  for (CLI::Option* option : {suite, results, machine}) from->excludes(option);
+  CLI::Option* markdown = add_option(
+      report, "--markdown", options.markdown,
+      "documents: rewrite what is between <!-- report: data=FILE [suite= ranks= settings= op= table=cases|means|taxes] "
+      "--> and <!-- end of report -->, from the JSON of a report");
+  for (CLI::Option* option : {out, json, suite, results, machine, from, trace}) markdown->excludes(option);
+  report->add_flag("--check", options.check, "of --markdown: write nothing; exit status 1 if a table would change")
+      ->needs(markdown);
+  return report;
+}
+
 CLI::App* add_compare(CLI::App& app, CompareOptions& options) {
   CLI::App* compare = app.add_subcommand(
       "compare",
@@ -273,6 +297,8 @@ int run(int argc, char** argv) {
   CLI::App* taxes = add_taxes(app, taxes_options, added_tax);
   LeaderboardOptions leaderboard_options;
   CLI::App* leaderboard = add_leaderboard(app, leaderboard_options);
+  ReportOptions report_options;
+  CLI::App* report = add_report(app, report_options);
   CompareOptions compare_options;
   CLI::App* compare = add_compare(app, compare_options);
   CacheCommandOptions cache_options;
@@ -309,6 +335,7 @@ int run(int argc, char** argv) {
     return taxes_command(taxes_options, added_tax);
   }
   if (*leaderboard) return leaderboard_command(leaderboard_options);
+  if (*report) return report_command(report_options);
   if (*compare) return compare_command(compare_options);
   if (*trace) return trace_command(trace_options);
   if (*tune) return tune_command(tune_options);

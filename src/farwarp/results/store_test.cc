@@ -116,40 +116,6 @@ TEST_F(StoreTest, ReturnsWhatWasAdded) {
   EXPECT_TRUE(cases->back().series.empty());
 }
 
-TEST_F(StoreTest, ReturnsTaxes) {
-  const TaxRecord tax = a_tax("all-reduce benchmarks[0]");
-  TaxRecord bare = tax;
-  bare.of_case = "all-reduce benchmarks[1]";
-  bare.bulk_us = bare.locality_us = bare.rest_us = bare.fused_us = {};
-  bare.launch_us = 0;
-  RunRecord run = a_run(), other = a_run();
-  {
-    Store store = open();
-    ASSERT_TRUE(store.add(run, tax).ok());
-    ASSERT_TRUE(store.add(run, bare).ok());
-    ASSERT_TRUE(store.add(run, a_case("benchmarks[0]", 10)).ok());
-    TaxRecord wrong = tax;
-    wrong.detail = "[1]";
-    EXPECT_EQ(store.add(other, wrong).message(), "detail is '[1]'; allowed: a JSON object");
-  }
-  EXPECT_EQ(run.id, 1);
-  EXPECT_EQ(other.id, 0);
-  Store store = open(Access::kRead);
-  const auto taxes = store.taxes_of_run(1);
-  ASSERT_TRUE(taxes.ok());
-  ASSERT_EQ(taxes->size(), 2u);
-  const TaxRecord& first = taxes->front();
-  EXPECT_EQ(std::tuple(first.run, first.suite, first.of_case, first.baseline, first.baseline_us, first.detail),
-            std::tuple(1, tax.suite, tax.of_case, tax.baseline, tax.baseline_us, tax.detail));
-  EXPECT_EQ(std::tuple(first.launch_us, first.bulk_us, first.locality_us, first.rest_us, first.fused_us),
-            std::tuple(tax.launch_us, tax.bulk_us, tax.locality_us, tax.rest_us, tax.fused_us));
-  const TaxRecord& second = taxes->back();
-  EXPECT_EQ(second.launch_us, 0.0) << "which is not the same as not measured";
-  EXPECT_FALSE(second.bulk_us || second.locality_us || second.rest_us || second.fused_us);
-  EXPECT_EQ(store.cases_of_run(1)->size(), 1u);
-  EXPECT_EQ(store.runs()->size(), 1u);
-}
-
 /// A writer is killed while it writes a large case: that one is lost as a whole, those before it are there.
 TEST_F(StoreTest, AKilledWriterLosesAtMostTheCaseUnderWay) {
   constexpr int kSamples = 50'000;
