@@ -91,7 +91,7 @@ TEST_F(ReportCommand, SaysWhatItRefuses) {
         {" --markdown " + name("none.md"),
          "--markdown is '" + name("none.md") + "': cannot be read: No such file or directory"},
         {html + " --check", "--check requires --markdown"},
-        {html + " --markdown " + name("a.md"), "--markdown excludes --out"}}) {
+        {html + " --markdown " + name("a.md"), "--out excludes --markdown"}}) {
     const Output output = run("report" + arguments);
     EXPECT_EQ(output.code, 2) << arguments;
     EXPECT_EQ(output.err, "farwarp: " + message + "\n");

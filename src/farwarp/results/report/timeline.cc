@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostThreads = 40;  ///< of all ranks together
 constexpr int kMostArrows = 300;
-constexpr int kLane = 27, kBar = 10, kHead = 38;  ///< heights in pixels
+constexpr int kLane = 27, kBar = 10, kHead = 46;  ///< heights in pixels
 
 constexpr std::array kKinds = {"launch",  "load",  "multiply", "attend", "reduce", "send",
                                "receive", "store", "task",     "wait",   "put"};
