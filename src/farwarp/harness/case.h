@@ -81,6 +81,7 @@ struct BenchOptions {
 struct Measurement {
   std::string name;  ///< "fused", "split", "NCCL 2.28.9, sorted"
   bool ours = true;
+  bool part = false;           ///< of the work alone, as an exchange without its product: no rival of the whole
   int algorithm = 0;           ///< of a baseline: number of the library's fastest algorithm, from 0
   Timing time_us;              ///< cold L2, enqueued in advance, slowest rank of each sample
   double graph_us = 0;         ///< the same from a CUDA graph, median; 0: not measured

@@ -40,6 +40,7 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
     Measurement measurement;
     measurement.name = contenders[c].name;
     measurement.ours = contenders[c].ours;
+    measurement.part = contenders[c].part;
     measurement.time_us = summarise(std::move(slowest->us));
     const bool known = std::all_of(slowest->mhz.begin(), slowest->mhz.end(), [](double clock) { return clock > 0; });
     if (known) measurement.time_us.mhz = std::move(slowest->mhz);

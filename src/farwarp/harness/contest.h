@@ -17,6 +17,7 @@ struct Contender {
   Work step;
   bool ours = true;
   bool is_graph = false;  ///< `step` launches the set's graph, which must have run before it is launched again
+  bool part = false;      ///< Measurement::part
 };
 
 /// Each sample uses the next set of inputs and outputs. `use(set)` selects the set. `prepare(ours)` poisons its output

@@ -39,7 +39,7 @@ CaseRecord record_of(const harness::CaseResult& result, const Origin& origin, co
     SeriesRecord series;
     series.name = measured.name;
     series.ours = measured.ours;
-    if (!measured.ours) series.entry = measured.name;
+    if (!measured.ours && !measured.part) series.entry = measured.name;
     if (measured.ours && std::exchange(first, false)) series.entry = entry;
     series.graph_us = measured.graph_us;
     series.back_to_back_us = measured.back_to_back_us;

@@ -95,7 +95,7 @@ Result<json> case_json(Store& store, CaseRecord& record, const Group& group) {
     const double median = quartiles_of(one.us).median;
     const bool main = one.ours && std::exchange(first, first && !one.ours);
     if (main) ours_us = median;
-    if (!one.ours && median > 0 && (baseline.empty() || median < baseline_us)) {
+    if (!one.ours && !one.entry.empty() && median > 0 && (baseline.empty() || median < baseline_us)) {
       baseline = one.name;
       baseline_us = median;
     }

@@ -113,6 +113,7 @@ Status RankRun::open_unfused(harness::Contest& contest, std::vector<harness::Con
       "flash-decode", [this] { return enqueue(); }, true);
   if (status.ok()) status = add("fused-wait", [this, given] { return unfused_->fused_wait(given, *stream_); });
   if (status.ok()) status = add("this rank's keys alone", [this, given] { return unfused_->local(given, *stream_); });
+  if (status.ok()) contenders.back().part = true;
   outcome_.no_baseline = unfused_->nccl().message();
   if (!status.ok() || !unfused_->nccl().ok()) return status;
   return add(unfused_->describe_bsp(), [this, given] { return unfused_->bsp(given, *stream_); });

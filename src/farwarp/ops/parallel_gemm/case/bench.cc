@@ -166,8 +166,10 @@ Status BenchRun::add_baseline(harness::Contest& contest, std::vector<Contender>&
           contest, name + ", graph", [this, step] { return (this->*step)(); }, false, contenders);
   };
   add(fmt::format("{} and {}", exchange, libraries), &BenchRun::baseline_call);
+  const std::size_t parts = contenders.size();
   add(libraries + " alone", &BenchRun::baseline_product);
   add(exchange + " alone", &BenchRun::baseline_exchange);
+  for (std::size_t i = parts; i < contenders.size(); ++i) contenders[i].part = true;
   return status;
 }
 
