@@ -99,6 +99,9 @@ class FaultyDevice final : public Device {
   Status begin_capture(Stream stream) override { return real_->begin_capture(stream); }
   Result<std::unique_ptr<Graph>> end_capture(Stream stream) override { return real_->end_capture(stream); }
   Status launch(Graph& graph, Stream stream) override { return real_->launch(graph, stream); }
+  Result<std::unique_ptr<Graph>> unordered(const std::vector<Graph*>& graphs) override {
+    return real_->unordered(graphs);
+  }
 
  protected:
   Result<TensorMap> encode_checked(const TensorMapDesc& desc) const override { return real_->encode(desc); }
