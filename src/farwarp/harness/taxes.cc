@@ -68,8 +68,8 @@ class TaxRun {
   Kernel delay_;
   DeviceBuffer word_;
   std::vector<std::unique_ptr<Graph>> stages_;
-  std::unique_ptr<Graph> chain_, padded_, own_;
-  std::vector<std::unique_ptr<Graph>> unordered_;  // in the stages' order and in the reverse; destroyed before stages_
+  std::unique_ptr<Graph> chain_, padded_, exchanges_, own_;
+  std::vector<std::unique_ptr<Graph>> unordered_;  // of others, in an order and its reverse; destroyed before them
   std::string no_order_;
   std::size_t next_ = 0;  // the stage that is to run next
   std::vector<Experiment> experiments_;
@@ -173,8 +173,21 @@ Status TaxRun::add_unordered() {
     no_order_ = count() < 2 ? "there is one stage" : "its stages run in order only";
     return {};
   }
+  // Exchanges stay in order among themselves: a library's may use the same memory of its group.
   std::vector<Graph*> graphs;
-  for (const auto& stage : stages_) graphs.push_back(stage.get());
+  for (std::size_t i = 0; i < count(); ++i) {
+    if (!baseline_.stages[i].exchange) graphs.push_back(stages_[i].get());
+  }
+  auto exchanges = capture(world_.device(), stream_, [this] {
+    Status status;
+    for (const Stage& stage : baseline_.stages) {
+      if (status.ok() && stage.exchange) status = stage.enqueue();
+    }
+    return status;
+  });
+  if (!exchanges.ok()) return exchanges.status();
+  exchanges_ = std::move(*exchanges);
+  if (graphs.size() < count()) graphs.push_back(exchanges_.get());
   for (int reversed = 0; reversed < 2; ++reversed) {
     auto graph = world_.device().unordered(graphs);
     if (!graph.ok()) {
