@@ -1,8 +1,6 @@
 #include "farwarp/harness/taxes.h"
 
 #include <algorithm>
-#include <chrono>
-#include <cstring>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -12,10 +10,9 @@
 namespace farwarp::harness {
 namespace {
 
-constexpr int kAddedLaunches = 16;  // empty kernels before each stage, for the slope
+constexpr int kAddedLaunches = 16;  // empty kernels between two stages, for the slope
 // Precedes an exchange that is timed with delayed ranks, on each rank, so that both variants have the same kernels.
 constexpr double kBaseDelayUs = 5;
-constexpr std::chrono::minutes kHostPatience{10};
 
 class TaxRun {
  public:
@@ -129,10 +126,10 @@ Status TaxRun::capture_all() {
     return made.status();
   };
   const auto all_stages = [this](int added) {
-    Status status;
-    for (const Stage& stage : baseline_.stages) {
-      if (status.ok()) status = empty_kernels(added);
-      if (status.ok()) status = stage.enqueue();
+    Status status = count() == 1 ? empty_kernels(added) : Status();
+    for (std::size_t i = 0; i < count(); ++i) {
+      if (status.ok() && i > 0) status = empty_kernels(added);
+      if (status.ok()) status = baseline_.stages[i].enqueue();
     }
     return status;
   };
@@ -279,17 +276,7 @@ Status TaxRun::take(std::size_t first) {
 }
 
 Result<std::vector<double>> TaxRun::medians_of_ranks(int experiment) {
-  const double mine = summarise(experiments_[static_cast<std::size_t>(experiment)].mine).median;
-  std::vector<std::byte> bytes(sizeof(mine));
-  std::memcpy(bytes.data(), &mine, sizeof(mine));
-  const auto all = world_.bootstrap().allgather(bytes, kHostPatience);
-  if (!all.ok()) return all.status();
-  std::vector<double> medians;
-  for (const auto& theirs : *all) {
-    if (theirs.size() != sizeof(double)) return internal_error("a rank's median cannot be read");
-    std::memcpy(&medians.emplace_back(), theirs.data(), sizeof(double));
-  }
-  return medians;
+  return timer_.of_all_ranks(summarise(experiments_[static_cast<std::size_t>(experiment)].mine).median);
 }
 
 Result<double> TaxRun::slowest_median(int experiment) {
@@ -349,7 +336,8 @@ Result<Taxes> TaxRun::evaluate() {
   taxes.launches = *launches;
   taxes.fused_launches = *fused_launches;
   if (Status status = evaluate_stages(taxes); !status.ok()) return status;
-  taxes.us_per_launch = (with_launches_us - taxes.baseline_us) / (static_cast<double>(count()) * kAddedLaunches);
+  const double places = static_cast<double>(std::max<std::size_t>(count() - 1, 1));
+  taxes.us_per_launch = (with_launches_us - taxes.baseline_us) / (places * kAddedLaunches);
   taxes.launch_us = taxes.us_per_launch * (static_cast<double>(taxes.launches) - 1);
   taxes.no_order = no_order_;
   if (!without_order_.empty()) {

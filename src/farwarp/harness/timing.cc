@@ -142,11 +142,12 @@ Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool c
     if (clock_) clock_mhz_ = clock_->mhz();
     // The emulator starts no stream while a host thread could still enqueue.
     const bool can_be_late = !is_emulated(device.target());
-    const auto longest = longest_of_ranks(can_be_late ? static_cast<std::uint64_t>(taken.count()) : 0);
-    if (!longest.ok()) return longest.status();
-    if (*longest >= hold_ns_) continue;
+    const auto hosts = of_all_ranks(can_be_late ? static_cast<double>(taken.count()) : 0);
+    if (!hosts.ok()) return hosts.status();
+    const auto longest = static_cast<std::uint64_t>(*std::max_element(hosts->begin(), hosts->end()));
+    if (longest >= hold_ns_) continue;
     // The first use of a library's kernel loads it, which may take 100 ms. Later samples need no hold of that length.
-    hold_ns_ = std::clamp(2 * *longest, kShortestHoldNs, kLongestHoldNs);
+    hold_ns_ = std::clamp(2 * longest, kShortestHoldNs, kLongestHoldNs);
     return device.microseconds_between(*start_, *end_);
   }
   return Status{StatusCode::kDeadline,
@@ -158,18 +159,17 @@ Status DeviceTimer::trace(const Work& prepare, const Work& work) {
   return traced(*world_, stream_, work, [&](const Work& recorded) { return sample(prepare, recorded, true).status(); });
 }
 
-Result<std::uint64_t> DeviceTimer::longest_of_ranks(std::uint64_t mine) {
+Result<std::vector<double>> DeviceTimer::of_all_ranks(double mine) {
   std::vector<std::byte> bytes(sizeof(mine));
   std::memcpy(bytes.data(), &mine, sizeof(mine));
   const auto all = world_->bootstrap().allgather(bytes, kHostPatience);
   if (!all.ok()) return all.status();
-  std::uint64_t longest = mine;
-  for (const std::vector<std::byte>& each : *all) {
-    std::uint64_t theirs = 0;
-    std::memcpy(&theirs, each.data(), std::min(each.size(), sizeof(theirs)));
-    longest = std::max(longest, theirs);
+  std::vector<double> values;
+  for (const std::vector<std::byte>& theirs : *all) {
+    if (theirs.size() != sizeof(mine)) return internal_error("a rank's time cannot be read");
+    std::memcpy(&values.emplace_back(), theirs.data(), sizeof(mine));
   }
-  return longest;
+  return values;
 }
 
 Result<std::vector<double>> DeviceTimer::slowest(const std::vector<double>& mine) {

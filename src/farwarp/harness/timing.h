@@ -63,6 +63,8 @@ class DeviceTimer {
   /// Collective. One more cold sample, if farwarp trace asks for it (tracing.h): `work` is recorded.
   Status trace(const Work& prepare, const Work& work);
 
+  /// Collective. By rank.
+  Result<std::vector<double>> of_all_ranks(double mine);
   /// Collective. For each sample, the time of the slowest rank.
   Result<std::vector<double>> slowest(const std::vector<double>& mine);
   /// Collective. The same with clocks. `mhz`: clock_mhz() after each sample.
@@ -84,7 +86,6 @@ class DeviceTimer {
 
   Status enqueue(const Work& prepare, const Work& work, bool cold);
   Status wake_links();
-  Result<std::uint64_t> longest_of_ranks(std::uint64_t mine);
 
   World* world_;
   Stream stream_;
