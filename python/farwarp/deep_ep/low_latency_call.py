@@ -186,7 +186,8 @@ class LowLatencyCall(Sequence[Any]):
         scales = None if self.scales is None else self.scales.device
         stats = None if self.stats is None else self.stats.device
         offsets = self._operator.offsets
-        return (self.recv_x.device, self.recv_count.device, offsets.device, scales, stats, self.kept.device)  # type: ignore[union-attr]
+        assert offsets is not None
+        return (self.recv_x.device, self.recv_count.device, offsets.device, scales, stats, self.kept.device)
 
     # ---- combine, as often as wanted
 

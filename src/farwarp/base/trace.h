@@ -30,8 +30,8 @@ constexpr const char* name_of(TraceWork work) {
 /// schedule.
 struct TraceRecord {
   std::uint64_t begin = 0;  ///< 0: not written
-  /// kPut, and the kWait of such a cell: its address; another kWait: 0; of a step of a decoder: its number in the graph;
-  /// else the number of the tile or row.
+  /// kPut, and the kWait of such a cell: its address; another kWait: 0; a decoder's step: its number in the graph; else
+  /// the number of the tile or row.
   std::uint64_t where = 0;
   std::uint32_t length = 0;  ///< 0: an instant
   std::uint32_t tag = 0;     ///< kWait and kPut: what is awaited or stored in the upper half of the cell

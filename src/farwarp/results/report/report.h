@@ -19,7 +19,8 @@ struct ReportSelection {
 };
 
 /// The newest complete run of each case and of its taxes counts. Times are medians in microseconds, cold, of the
-/// slowest rank; what is not known is null. kInvalidArgument names --suite or --machine, or says that no run is complete.
+/// slowest rank; what is not known is null. kInvalidArgument names --suite or --machine, or says that no run is
+/// complete.
 Result<nlohmann::json> make_report(Store& store, const ReportSelection& selection);
 
 /// Text that `farwarp report --json` wrote. The message of kInvalidArgument lacks the file's name.
