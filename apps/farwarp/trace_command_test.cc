@@ -69,7 +69,10 @@ TEST_F(TraceCommand, ShowsACallThatFails) {
 
 TEST_F(TraceCommand, NamesTheStepsOfADecoder) {
   for (const char* target : {"emu_sm90", "emu_gfx942"}) {
-    const json file = trace("qwen3 --set model=nano4 --ranks 2 --calls 1 --target " + std::string(target), 0);
+    const json file =
+        trace("qwen3 --set model=nano4,batch=1,prompt=1,tokens=2,launches=1 --ranks 2 --calls 1 --target " +
+                  std::string(target),
+              0);
     std::set<std::string> names;
     for (const json& event : file["traceEvents"]) {
       if (event.value("cat", "") == "task") names.insert(event["name"].get<std::string>());
@@ -83,7 +86,7 @@ TEST_F(TraceCommand, NamesTheStepsOfADecoder) {
 /// A process replays a schedule exactly: so a trace shows what a check of the same seed did.
 TEST_F(TraceCommand, ChangesNoSchedule) {
   for (const std::string what : {"gemm-rs --set m=64", "flash-decode --set batch=1", "moe-a2a --set max_num_tokens=4",
-                                 "qwen3 --set model=nano4"}) {
+                                 "qwen3 --set model=nano4,batch=1,prompt=1,tokens=2,launches=1"}) {
     for (const char* target : {"emu_sm90", "emu_gfx942"}) {
       const std::string arguments = what + " --ranks 2 --seed 5 --calls 1 --target " + target;
       const std::string path = (folder_ / "check.json").string();
