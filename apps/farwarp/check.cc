@@ -54,9 +54,8 @@ void name_parameters(harness::CheckOutcome& outcome) {
   }
 }
 
-/// What distinguishes the commands.
+/// What a command's table shows.
 struct Command {
-  const char* timed = "";  ///< its name, if it times its cases
   std::string (*header)() = harness::table_header;
   std::string (*rows)(const CaseResult&, bool) = harness::table_row;
 };
@@ -187,7 +186,7 @@ int check_command(const CheckOptions& options) { return run_job(options, {}, mak
 
 int bench_command(const CheckOptions& options) {
   const CheckOptions selected = benchmarks_of(options);
-  return run_job(selected, {"bench", harness::bench_header, harness::bench_rows}, make_job(selected, "bench"));
+  return run_job(selected, {harness::bench_header, harness::bench_rows}, make_job(selected, "bench"));
 }
 
 int taxes_command(const CheckOptions& options, const std::string& added) {
@@ -201,7 +200,7 @@ int taxes_command(const CheckOptions& options, const std::string& added) {
   if (job.ok()) {
     for (CaseRequest& request : job->cases) request.bench->taxes = *planted;
   }
-  return run_job(selected, {"taxes", harness::taxes_header, harness::taxes_rows}, job);
+  return run_job(selected, {harness::taxes_header, harness::taxes_rows}, job);
 }
 
 }  // namespace farwarp::cli

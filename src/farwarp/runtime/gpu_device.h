@@ -221,10 +221,10 @@ class GpuDevice : public Device {
   }
 
   Result<std::unique_ptr<Graph>> end_capture(Stream stream) override {
-    typename Api::GraphHandle graph{};
-    if (Status status = call(api_.stream_end_capture, native(stream), &graph); !status.ok()) return status;
     const typename Api::DeviceScope scope(api_, token_);
     if (Status status = scope.status(); !status.ok()) return status;
+    typename Api::GraphHandle graph{};
+    if (Status status = api_.call(api_.stream_end_capture, native(stream), &graph); !status.ok()) return status;
     return instantiate(api_, graph);
   }
 
