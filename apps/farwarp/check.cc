@@ -106,12 +106,12 @@ int usage_error(std::string_view message) {
   return kExitUsage;
 }
 
-namespace {
-
 int fail(const Status& status) {
   usage_error(status.message());
   return harness::exit_code(status);
 }
+
+namespace {
 
 int run_job(const CheckOptions& options, const Command& command, const Result<Job>& job) {
   if (!job.ok()) return fail(job.status());

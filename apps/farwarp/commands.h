@@ -135,5 +135,7 @@ int report_command(const ReportOptions& options);
 
 /// Prints "farwarp: message" on stderr, in one line.
 int usage_error(std::string_view message);
+/// The same with the error's message. Returns its exit code.
+int fail(const Status& status);
 
 }  // namespace farwarp::cli

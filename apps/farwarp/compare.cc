@@ -31,11 +31,6 @@ using results::Store;
 
 enum class Kind : std::uint8_t { kRuns, kLabel, kDatabase, kProgram };
 
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
 Status about(const char* letter, const std::string& name, const Status& status) {
   return {status.code(), fmt::format("{} is '{}': {}", letter, name, status.message())};
 }

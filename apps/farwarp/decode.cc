@@ -343,11 +343,6 @@ std::vector<std::string> files_of(const DecodeRequest& request, const DecodeComm
   return files;
 }
 
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
 }  // namespace
 
 int decode_command(const DecodeCommandOptions& given) {

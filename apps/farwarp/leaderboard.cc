@@ -11,14 +11,7 @@
 #include "results_sink.h"
 
 namespace farwarp::cli {
-namespace {
-
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
-}  // namespace
+namespace {}  // namespace
 
 int leaderboard_command(const LeaderboardOptions& options) {
   const auto suite = harness::load_suite(options.suite);

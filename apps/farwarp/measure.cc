@@ -18,11 +18,6 @@ namespace {
 
 constexpr int kEmulatedRanks = 2;
 
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
 /// The user's number of ranks, or else the number of devices.
 Result<int> ranks_of(const DoctorOptions& options) {
   if (!options.ranks.empty()) {

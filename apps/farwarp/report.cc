@@ -18,11 +18,6 @@ namespace {
 
 constexpr std::size_t kMaxTraceBytes = std::size_t{256} << 20, kMaxDocumentBytes = std::size_t{64} << 20;
 
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
 Result<std::string> read_named(const char* option, const std::string& path, std::size_t most_bytes) {
   auto text = read_file(path, most_bytes);
   if (text.ok()) return text;

@@ -20,11 +20,6 @@ namespace {
 using harness::CaseRequest;
 using harness::CaseResult;
 
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
 /// One case: of a suite the one that `label` names.
 Status choose_case(Job& job, const std::string& label) {
   if (!label.empty()) std::erase_if(job.cases, [&](const CaseRequest& request) { return request.label != label; });

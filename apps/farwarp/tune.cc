@@ -31,11 +31,6 @@ constexpr int kWidths[] = {16, 32, 64, 128, 192, 256};  // the widths of all ker
 constexpr double kNoise = 0.02;                         // a width has to be faster by more than this to be taken
 constexpr const char* kShapeParams[] = {"m", "n", "k", "has_bias", "dtype"};
 
-int fail(const Status& status) {
-  usage_error(status.message());
-  return harness::exit_code(status);
-}
-
 const Kind* kind_of(const CaseRequest& request) {
   for (const Kind& kind : parallel_gemm::kKinds) {
     if (request.op->name == name_of(kind)) return &kind;
