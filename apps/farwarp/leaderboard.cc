@@ -11,8 +11,6 @@
 #include "results_sink.h"
 
 namespace farwarp::cli {
-namespace {}  // namespace
-
 int leaderboard_command(const LeaderboardOptions& options) {
   const auto suite = harness::load_suite(options.suite);
   if (!suite.ok()) return fail(suite.status());
