@@ -11,6 +11,7 @@
 #include "results_sink.h"
 
 namespace farwarp::cli {
+
 int leaderboard_command(const LeaderboardOptions& options) {
   const auto suite = harness::load_suite(options.suite);
   if (!suite.ok()) return fail(suite.status());
