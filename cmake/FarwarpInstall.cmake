@@ -23,6 +23,7 @@ target_sources(farwarp_archive
     src/farwarp/base/swizzle.h
     src/farwarp/base/tensor_map.h
     src/farwarp/base/trace.h
+    src/farwarp/submission.h
     src/farwarp/runtime/device.h
     src/farwarp/runtime/device_trace.h
     src/farwarp/world/view.h

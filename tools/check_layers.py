@@ -35,6 +35,7 @@ ALLOWED = {
     "models": BELOW_OPS | {"ops", "fleet"},
     "harness": {"world", "runtime", "vendor", "machine", "substrate", "base"},
     "results": {"harness", "base"},
+    "judge": {"harness", "world", "runtime", "base"},
     "c": {"models", "ops", "world", "runtime", "base"},
 }
 

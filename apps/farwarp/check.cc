@@ -13,10 +13,10 @@
 #include "farwarp/harness/report.h"
 #include "farwarp/harness/runner.h"
 #include "farwarp/harness/taxes_report.h"
-#include "job.h"
 #include "json_sink.h"
 #include "print.h"
 #include "results_sink.h"
+#include "run_job.h"
 #include "version.h"
 
 namespace farwarp::cli {
@@ -54,11 +54,17 @@ void name_parameters(harness::CheckOutcome& outcome) {
   }
 }
 
-/// What a command's table shows.
-struct Command {
-  std::string (*header)() = harness::table_header;
-  std::string (*rows)(const CaseResult&, bool) = harness::table_row;
+/// What the table shows.
+struct Table {
+  std::string (*header)();
+  std::string (*rows)(const CaseResult&, bool);
 };
+
+Table table_of(const CaseRequest& request) {
+  if (!request.bench) return {harness::table_header, harness::table_row};
+  if (request.bench->taxes) return {harness::taxes_header, harness::taxes_rows};
+  return {harness::bench_header, harness::bench_rows};
+}
 
 /// ", 2:05 left": as long as the cases so far, each.
 std::string remaining(const std::vector<CaseResult>& done, std::size_t all) {
@@ -70,11 +76,12 @@ std::string remaining(const std::vector<CaseResult>& done, std::size_t all) {
   return fmt::format(", {}:{:02} left", left / 60, left % 60);
 }
 
-std::vector<CaseResult> run_cases(const Job& job, const Command& command, std::FILE* table, bool quiet,
-                                  const JsonSink& json, ResultsSink& kept) {
+std::vector<CaseResult> run_cases(const Job& job, std::FILE* table, bool quiet, const JsonSink& json, ResultsSink& kept,
+                                  const Runner& runner) {
   const bool terminal = isatty(STDERR_FILENO) == 1 && !quiet;
   const bool colour = wants_colour(fileno(table));
-  if (!quiet) print_text(table, "{}", command.header());
+  const auto [header, rows] = table_of(job.cases[0]);
+  if (!quiet) print_text(table, "{}", header());
   std::vector<CaseResult> results;
   for (const CaseRequest& request : job.cases) {
     const auto progress = [&](int schedule) {
@@ -84,13 +91,13 @@ std::vector<CaseResult> run_cases(const Job& job, const Command& command, std::F
       if (request.schedules > 1) print_text(stderr, " schedule {}/{}", schedule + 1, request.schedules);
       std::fflush(stderr);
     };
-    results.push_back(harness::run_case(request, job.group, progress));
+    results.push_back(runner.run(request, job.group, progress));
     name_parameters(results.back().outcome);
     name_parameters(results.back().bench.check);
-    if (results.back().request.bench) kept.keep(results.back());
+    if (results.back().request.bench) kept.keep(results.back(), runner.entry);
     if (terminal) print_text(stderr, "\r\x1b[K");
     const bool group_lost = results.back().group_lost;
-    if (!quiet || group_lost) print_text(quiet ? stderr : table, "{}", command.rows(results.back(), colour));
+    if (!quiet || group_lost) print_text(quiet ? stderr : table, "{}", rows(results.back(), colour));
     std::fflush(table);
     if (group_lost) break;  // without the other ranks there is nothing more to check
     if (results.size() < job.cases.size())
@@ -111,9 +118,7 @@ int fail(const Status& status) {
   return harness::exit_code(status);
 }
 
-namespace {
-
-int run_job(const CheckOptions& options, const Command& command, const Result<Job>& job) {
+int run_job(const CheckOptions& options, const Result<Job>& job, const Runner& runner) {
   if (!job.ok()) return fail(job.status());
   const bool quiet = job->group != nullptr && job->group->rank() != 0;
   ResultsSink kept;
@@ -129,7 +134,7 @@ int run_job(const CheckOptions& options, const Command& command, const Result<Jo
   report_interrupts();
   // If the JSON goes to stdout, nothing else may: the table goes to stderr.
   std::FILE* table = json.to_stdout() ? stderr : stdout;
-  const std::vector<CaseResult> results = run_cases(*job, command, table, quiet, json, kept);
+  const std::vector<CaseResult> results = run_cases(*job, table, quiet, json, kept, runner);
   const bool complete = results.size() == job->cases.size();
   const Status stored = kept.finish(complete);
   if (!quiet) print_text(table, "{}{}", harness::summary(results, job->skipped), kept.summary());
@@ -139,6 +144,8 @@ int run_job(const CheckOptions& options, const Command& command, const Result<Jo
   const auto code_of = [](const Status& status) { return status.ok() ? 0 : harness::exit_code(status); };
   return std::max({harness::exit_code(results), code_of(stored), code_of(written)});
 }
+
+namespace {
 
 /// Of a suite, its benchmarks.
 CheckOptions benchmarks_of(CheckOptions options) {
@@ -182,11 +189,11 @@ Status keep_those_with_taxes(Job& job) {
 
 }  // namespace
 
-int check_command(const CheckOptions& options) { return run_job(options, {}, make_job(options, "")); }
+int check_command(const CheckOptions& options) { return run_job(options, make_job(options, "")); }
 
 int bench_command(const CheckOptions& options) {
   const CheckOptions selected = benchmarks_of(options);
-  return run_job(selected, {harness::bench_header, harness::bench_rows}, make_job(selected, "bench"));
+  return run_job(selected, make_job(selected, "bench"));
 }
 
 int taxes_command(const CheckOptions& options, const std::string& added) {
@@ -200,7 +207,7 @@ int taxes_command(const CheckOptions& options, const std::string& added) {
   if (job.ok()) {
     for (CaseRequest& request : job->cases) request.bench->taxes = *planted;
   }
-  return run_job(selected, {harness::taxes_header, harness::taxes_rows}, job);
+  return run_job(selected, job);
 }
 
 }  // namespace farwarp::cli

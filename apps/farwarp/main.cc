@@ -10,10 +10,12 @@
 
 #include "commands.h"
 #include "farwarp/harness/params.h"
+#include "farwarp/judge/rank_main.h"
 #include "farwarp/models/qwen3/decode/args.h"
 #include "farwarp/models/qwen3/limits.h"
 #include "farwarp/world/view.h"
 #include "launch.h"
+#include "submit.h"
 #include "version.h"
 
 namespace farwarp::cli {
@@ -103,6 +105,40 @@ CLI::App* add_taxes(CLI::App& app, CheckOptions& options, std::string& added) {
              "a tax added on purpose, before the baseline's last exchange: sleep:US of the last rank, flush of the L2, "
              "or launches:N of empty kernels");
   return taxes;
+}
+
+CLI::App* add_submission(CLI::App* submit, const char* name, const char* help, SubmitOptions& options) {
+  CheckOptions& selection = options.selection;
+  CLI::App* command = submit->add_subcommand(name, help);
+  add_option(command, "file", options.file, "the shared object")->required();
+  add_option(command, "--op", selection.what, "an operator (see `farwarp list`); it restricts --suite");
+  add_option(command, "--suite", selection.suite, "a suite's name or file, as of check");
+  add_option(command, "--which", selection.which, "of a suite: tests|benchmarks|all");
+  add_option(command, "--problem", selection.problem, "of a suite on other ranks than its own: whole or share (whole)");
+  add_option(command, "--target", selection.target, "auto|cuda|hip|emu_sm90|emu_gfx942 (auto: as of check and bench)");
+  add_option(command, "--ranks", selection.ranks, "1..8 (8, or what the suite says)");
+  add_option(command, "--set", selection.settings, "key=value[,key=value...], repeatable")->allow_extra_args(false);
+  add_option(command, "--time-limit-s", options.limit_s, "of create(), of each run() and of destroy(), 1..3600 (30)");
+  add_json(command, selection);
+  return command;
+}
+
+CLI::App* add_submit(CLI::App& app, SubmitOptions& check, SubmitOptions& bench, std::string& folder,
+                     std::string& socket) {
+  CLI::App* submit = app.add_subcommand("submit", "judge a kernel of your own: a shared object (see `submit new`)");
+  submit->require_subcommand(1);
+  CLI::App* checked = add_submission(submit, "check", "whether its results are right", check);
+  add_option(checked, "--calls", check.selection.calls, "calls of each case, fresh inputs and addresses each (6)");
+  CLI::App* timed = add_submission(submit, "bench", "its times, and whether its results are right", bench);
+  add_option(timed, "--samples", bench.selection.samples, "timed calls, 1..1000 (40)");
+  CLI::Option* results = add_option(timed, "--results", bench.selection.results, "database, as of bench");
+  add_option(timed, "--label", bench.selection.label, "its name on leaderboards and for compare (the file's)");
+  timed->add_flag("--no-results", bench.selection.no_results, "keep no results")->excludes(results);
+  CLI::App* created = submit->add_subcommand("new", "write the header, an example and its CMakeLists.txt");
+  add_option(created, "folder", folder, "that is created")->required();
+  CLI::App* rank = submit->add_subcommand("rank", "what the judge starts for each rank")->group("");
+  add_option(rank, "socket", socket, "")->required();
+  return submit;
 }
 
 CLI::App* add_leaderboard(CLI::App& app, LeaderboardOptions& options) {
@@ -275,6 +311,11 @@ int launch(const std::string& processes, const std::string& deadline_ms, const s
   return launch_command(static_cast<int>(*ranks), command, options);
 }
 
+int submission_rank(const std::string& text) {
+  const auto socket = harness::parse_integer("socket", text, 3, 1 << 20);
+  return socket.ok() ? judge::rank_main(static_cast<int>(*socket)) : usage_error(socket.status().message());
+}
+
 int run(int argc, char** argv) {
   CLI::App app("farwarp: distributed LLM-inference kernels that communicate from inside the kernel", "farwarp");
   app.require_subcommand(1);
@@ -295,6 +336,9 @@ int run(int argc, char** argv) {
   CheckOptions taxes_options;
   std::string added_tax;
   CLI::App* taxes = add_taxes(app, taxes_options, added_tax);
+  SubmitOptions submit_check_options, submit_bench_options;
+  std::string submit_folder, submit_socket;
+  CLI::App* submit = add_submit(app, submit_check_options, submit_bench_options, submit_folder, submit_socket);
   LeaderboardOptions leaderboard_options;
   CLI::App* leaderboard = add_leaderboard(app, leaderboard_options);
   ReportOptions report_options;
@@ -333,6 +377,13 @@ int run(int argc, char** argv) {
   if (*taxes) {
     for (int i = 0; i < argc; ++i) harness::append_to_list(taxes_options.command, " ", argv[i]);
     return taxes_command(taxes_options, added_tax);
+  }
+  if (*submit) {
+    if (*submit->get_subcommand("check")) return submit_check_command(submit_check_options);
+    if (*submit->get_subcommand("new")) return submit_new_command(submit_folder);
+    if (*submit->get_subcommand("rank")) return submission_rank(submit_socket);
+    for (int i = 0; i < argc; ++i) harness::append_to_list(submit_bench_options.selection.command, " ", argv[i]);
+    return submit_bench_command(submit_bench_options);
   }
   if (*leaderboard) return leaderboard_command(leaderboard_options);
   if (*report) return report_command(report_options);

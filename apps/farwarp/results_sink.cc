@@ -85,7 +85,7 @@ Status ResultsSink::open(const CheckOptions& options, const results::Origin& ori
   return {};
 }
 
-void ResultsSink::keep(const harness::CaseResult& result) {
+void ResultsSink::keep(const harness::CaseResult& result, const std::string& entry) {
   if (!store_ || !status_.ok()) return;
   const bool of_taxes = result.request.bench && result.request.bench->taxes;
   if (of_taxes && !result.bench.taxes) return;  // there is no baseline
@@ -101,7 +101,8 @@ void ResultsSink::keep(const harness::CaseResult& result) {
     }
   }
   status_ = of_taxes ? store_->add(run_, results::tax_record_of(result, origin_))
-                     : store_->add(run_, results::record_of(result, origin_, results::own_entry(run_.commit)));
+                     : store_->add(run_, results::record_of(result, origin_,
+                                                            entry.empty() ? results::own_entry(run_.commit) : entry));
 }
 
 Status ResultsSink::finish(bool all) {

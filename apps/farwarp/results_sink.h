@@ -26,8 +26,8 @@ class ResultsSink {
   Status open(const CheckOptions& options, const results::Origin& origin, std::map<std::string, std::string> build);
   /// Empty if nothing is kept.
   const std::string& path() const { return path_; }
-  /// Keeps a case. The first error is kept instead, and no more cases are.
-  void keep(const harness::CaseResult& result);
+  /// Keeps a case. The first error is kept instead, and no more cases are. `entry`: whose time it is; empty: farwarp's.
+  void keep(const harness::CaseResult& result, const std::string& entry = {});
   /// `all`: no case was left to run. Returns the first error.
   Status finish(bool all);
   /// "kept as run 3 in ...", or empty.

@@ -3,6 +3,7 @@
 
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/rank_case.h"
+#include "farwarp/harness/substitute.h"
 #include "farwarp/ops/all_reduce/case/run.h"
 
 namespace farwarp::all_reduce {
@@ -93,7 +94,9 @@ Params scaled_down(const Params& given, int ranks) {
                               {{},
                                {{"elements", "9001"}, {"mode", "two_shot"}, {"dtype", "fp16"}, {"in_place", "1"}},
                                {{"elements", "3001"}, {"mode", "two_shot"}, {"dtype", "fp32"}}}});
-  return true;
+  return harness::allow_substitutes(
+      "all-reduce",
+      {{"inputs", "auto"}, {"sizes", "same"}, {"in_place", "0"}, {"graph", "0"}, {"burst", "1"}, {"delay", "0"}});
 }();
 
 }  // namespace

@@ -48,6 +48,7 @@ class RankRun : public harness::RankRun {
   Status call_once(int call);
   Status verify();
   void compare(const std::vector<std::byte>& got, int times);
+  void compare_in_any_order(const std::vector<std::byte>& got, const char* whose);
   // bench.cc
   Status measure(const harness::BenchOptions& bench_options);
   Status open_nccl();

@@ -1,0 +1,175 @@
+// farwarp submit check and submit bench: a kernel of somebody else, judged.
+#include "submit.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <random>
+#include <utility>
+
+#include "farwarp/harness/params.h"
+#include "farwarp/judge/sandbox.h"
+#include "farwarp/judge/trial.h"
+#include "print.h"
+#include "run_job.h"
+
+namespace farwarp::cli {
+namespace {
+
+using harness::CaseRequest;
+using harness::CaseResult;
+
+constexpr int kWarmUps = 2;  // calls of a bench that do not count; their number does not depend on how long they take
+constexpr const char* kDefaultCalls = "6";
+
+Status check_file(const std::string& file) {
+  std::error_code error;
+  const bool is_file = std::filesystem::is_regular_file(file, error);
+  const std::string extension = std::filesystem::path(file).extension().string();
+  if (extension == ".py")
+    return unavailable(
+        fmt::format("file is '{}': a Python file in the challenge's form (custom_kernel) needs CUDA, and this farwarp "
+                    "does not run it; allowed is a shared object (farwarp submit new)",
+                    file));
+  if (!is_file || ::access(file.c_str(), R_OK) != 0)
+    return invalid_argument(fmt::format("file is '{}': it cannot be read; allowed is a shared object", file));
+  return {};
+}
+
+/// Empty if a substitute can make the calls of the case.
+Status check_case(const CaseRequest& request) {
+  if (!harness::fixed_for_substitutes(request.op->name)) {
+    std::string names;
+    for (const harness::OperatorInfo& op : harness::registered_ops()) {
+      if (harness::fixed_for_substitutes(op.name)) harness::append_to_list(names, ", ", op.name);
+    }
+    return invalid_argument(fmt::format("operator is '{}': allowed for a submission is {}", request.op->name, names));
+  }
+  for (const auto& [name, value] : *harness::fixed_for_substitutes(request.op->name)) {
+    const auto given = request.params.find(name);
+    if (given != request.params.end() && given->second != value)
+      return invalid_argument(
+          fmt::format("parameter {} is '{}': allowed for a submission is {}", name, given->second, value));
+  }
+  return {};
+}
+
+/// On a GPU the ranks' events say how long a call took, and this process's own clock whether that can be.
+/// `slack_us`: by how much an honest submission's times may differ, as processes wake up later or earlier.
+std::string refuse_claims(const judge::Trial& trial) {
+  constexpr double kSlackUs = 200, kSlack = 2;
+  std::vector<double> least, claimed;
+  for (const judge::CallTime& time : trial.times()) {
+    least.push_back(time.judged_us - trial.overhead_us());
+    claimed.push_back(time.claimed_us);
+  }
+  const double judged = harness::summarise(least).median, told = harness::summarise(claimed).median;
+  if (judged <= kSlack * told + kSlackUs) return {};
+  return fmt::format(
+      "the submission's process claims {:.2f} us for a call, and the judge waited {:.2f} us longer than "
+      "for nothing",
+      told, judged);
+}
+
+void add_times(const judge::Trial& trial, const std::string& name, CaseResult& result) {
+  const bool emulated = is_emulated(result.request.options.target);
+  std::vector<double> us;
+  for (std::size_t i = kWarmUps; i < trial.times().size(); ++i)
+    us.push_back(emulated ? trial.times()[i].judged_us : trial.times()[i].claimed_us);
+  harness::Measurement measured;
+  measured.name = name;
+  measured.time_us = harness::summarise(std::move(us));
+  result.bench.measurements = {std::move(measured)};
+  result.bench.plan.clear();
+  result.bench.no_baseline = "a submission is timed alone";
+  if (emulated || !result.outcome.pass) return;
+  result.outcome.detail = refuse_claims(trial);
+  result.outcome.pass = result.outcome.detail.empty();
+}
+
+CaseResult fail(const CaseRequest& request, const Status& status) {
+  CaseResult result;
+  result.request = request;
+  result.outcome.detail = status.to_string();
+  result.outcome.status = status;
+  return result;
+}
+
+CaseResult judge_case(CaseRequest request, const judge::TrialOptions& options, const std::string& name,
+                      const harness::Progress& progress) {
+  std::random_device random;  // nobody can know the data of a call before it is made
+  request.options.seed = std::uint64_t{random()} << 31 | random();
+  if (request.bench) request.options.calls = request.bench->samples + kWarmUps;
+  auto trial = judge::Trial::start(request, options);
+  if (!trial.ok()) return fail(request, trial.status());
+  harness::set_substitute(trial->get());
+  CaseResult result = harness::run_case(request, nullptr, progress);
+  harness::set_substitute(nullptr);
+  const Status finished = (*trial)->finish();
+  if (result.outcome.pass && !finished.ok()) {
+    result.outcome.pass = false;
+    result.outcome.detail = finished.to_string();
+    result.outcome.status = finished;
+  }
+  if (request.bench) add_times(**trial, name, result);
+  result.bench.check = result.outcome;
+  return result;
+}
+
+int submit(const SubmitOptions& options, bool bench) {
+  CheckOptions selection = options.selection;
+  if (selection.calls.empty()) selection.calls = kDefaultCalls;
+  const auto fail_with = [](const Status& status) {
+    usage_error(status.message());
+    return harness::exit_code(status);
+  };
+  if (Status status = check_file(options.file); !status.ok()) return fail_with(status);
+  judge::TrialOptions trial;
+  if (!options.limit_s.empty()) {
+    const auto limit = harness::parse_integer("--time-limit-s", options.limit_s, 1, 3600);
+    if (!limit.ok()) return fail_with(limit.status());
+    trial.limit = std::chrono::seconds(*limit);
+  }
+  auto job = make_job(selection, bench ? "bench" : "");
+  if (job.ok()) {
+    // Without a suite: one case. The others of a check show what the operator computes besides.
+    if (selection.suite.empty() && selection.settings.empty()) {
+      job->cases.resize(1);
+      job->cases[0].params.clear();
+    }
+    Status status = job->group == nullptr
+                        ? Status()
+                        : invalid_argument("submit starts its ranks itself: allowed is a process without a launcher");
+    for (const CaseRequest& request : job->cases) {
+      if (status.ok()) status = check_case(request);
+    }
+    if (!status.ok()) return fail_with(status);
+  }
+  if (Status status = judge::hide_memory(); !status.ok()) return fail_with(status);
+  trial.program = std::filesystem::read_symlink("/proc/self/exe").string();
+  trial.submission = std::filesystem::canonical(options.file).string();
+  const std::string name =
+      selection.label.empty() ? std::filesystem::path(options.file).stem().string() : selection.label;
+  if (bench && job.ok() && is_emulated(job->cases[0].options.target))
+    print_text(stderr, "times of the emulator's host: they say nothing about any machine\n");
+  Runner runner;
+  runner.entry = "submission " + name;
+  runner.run = [&](const CaseRequest& request, const std::shared_ptr<Bootstrap>&, const harness::Progress& progress) {
+    return judge_case(request, trial, name, progress);
+  };
+  return run_job(selection, job, runner);
+}
+
+}  // namespace
+
+int submit_check_command(const SubmitOptions& options) { return submit(options, false); }
+
+int submit_bench_command(const SubmitOptions& options) {
+  SubmitOptions selected = options;
+  CheckOptions& selection = selected.selection;
+  if (selection.which == "all" && !selection.suite.empty()) selection.which = "benchmarks";
+  return submit(selected, true);
+}
+
+}  // namespace farwarp::cli

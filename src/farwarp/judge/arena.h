@@ -1,0 +1,51 @@
+// The memory of a rank's device that the judge shares with a submission: all tensors of a call, with poison around
+// them.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/substitute.h"
+#include "farwarp/runtime/device.h"
+
+namespace farwarp::judge {
+
+/// Move-only. Keeps its Device open.
+class Arena {
+ public:
+  /// Room for the largest tensors, and for them to lie at other places in each call.
+  static Result<Arena> create(Device& device, const std::vector<harness::Argument>& inputs,
+                              const std::vector<harness::Argument>& outputs);
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&&) = delete;
+  ~Arena();
+
+  const MemoryHandle& handle() const { return handle_; }
+
+  /// Chooses new places, fills everything with poison, then copies the inputs there. Returns when that is done.
+  Status prepare(Stream stream, const std::vector<harness::Argument>& inputs,
+                 const std::vector<harness::Argument>& outputs);
+  /// Where prepare() put the tensors, inputs first.
+  const std::vector<std::size_t>& offsets() const { return offsets_; }
+  /// Copies the outputs back to the Case's. `difference` says which byte outside the outputs was written, or is empty.
+  Status collect(Stream stream, const std::vector<harness::Argument>& inputs,
+                 const std::vector<harness::Argument>& outputs, std::string& difference);
+
+ private:
+  Arena(Device& device, void* memory, const MemoryHandle& handle)
+      : device_(device.shared_from_this()), memory_(memory), handle_(handle) {}
+  void place(const std::vector<const harness::Argument*>& tensors);
+  std::string first_difference(const std::vector<const harness::Argument*>& tensors, std::size_t input_count) const;
+
+  std::shared_ptr<Device> device_;
+  void* memory_;
+  MemoryHandle handle_;
+  std::vector<std::size_t> offsets_;
+  std::vector<std::byte> before_, after_;  ///< the whole arena
+  std::random_device random_;              // not a generator whose state could be guessed from earlier places
+};
+
+}  // namespace farwarp::judge

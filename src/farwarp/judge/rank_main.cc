@@ -1,0 +1,249 @@
+#include "farwarp/judge/rank_main.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "farwarp/judge/clock.h"
+#include "farwarp/judge/frames.h"
+#include "farwarp/judge/sandbox.h"
+#include "farwarp/submission.h"
+
+namespace farwarp::judge {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::size_t kMaxFrame = 1 << 20;
+constexpr std::size_t kErrorBytes = 4096;
+
+/// The judge is gone if a frame cannot be sent or received: then this process has nothing left to do.
+class Judge {
+ public:
+  explicit Judge(int socket) : connection_(UniqueFd(socket)) {}
+
+  Frame receive() {
+    connection_.start_receive(kMaxFrame);
+    while (true) {
+      const auto progress = connection_.continue_receive();
+      if (progress == Connection::Progress::kDone) return connection_.take();
+      if (progress == Connection::Progress::kClosed) ::_exit(0);
+      wait(POLLIN);
+    }
+  }
+  void send(Kind kind, std::uint64_t sequence, const std::vector<std::byte>& payload) {
+    connection_.start_send(kind, sequence, payload);
+    while (true) {
+      const auto progress = connection_.continue_send();
+      if (progress == Connection::Progress::kDone) return;
+      if (progress == Connection::Progress::kClosed) ::_exit(0);
+      wait(POLLOUT);
+    }
+  }
+  void answer(Kind kind, std::uint64_t sequence, const Status& status, double us = 0) {
+    json text = {{"us", us}};
+    if (!status.ok()) text = {{"error", status.message()}, {"code", static_cast<int>(status.code())}};
+    send(kind, sequence, to_bytes(text));
+  }
+
+ private:
+  void wait(short events) const {
+    pollfd ready{connection_.socket(), events, 0};
+    ::poll(&ready, 1, -1);
+  }
+  Connection connection_;
+};
+
+std::int32_t dtype_of(const std::string& name) {
+  static constexpr std::pair<const char*, std::int32_t> kNames[] = {
+      {"float16", FARWARP_SUBMISSION_FLOAT16}, {"bfloat16", FARWARP_SUBMISSION_BFLOAT16},
+      {"float32", FARWARP_SUBMISSION_FLOAT32}, {"int32", FARWARP_SUBMISSION_INT32},
+      {"int64", FARWARP_SUBMISSION_INT64},     {"float8_e4m3", FARWARP_SUBMISSION_FLOAT8_E4M3}};
+  for (const auto& [known, type] : kNames) {
+    if (name == known) return type;
+  }
+  return -1;
+}
+
+/// A tensor and what it points to.
+struct Tensor {
+  std::string name;
+  std::int32_t dtype = 0;
+  std::vector<std::int64_t> shape, strides;
+
+  void reshape(std::vector<std::int64_t> to) {
+    shape = std::move(to);
+    strides.assign(shape.size(), 1);
+    for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
+  }
+  farwarp_submission_tensor view(void* data) const {
+    return {name.c_str(), dtype, static_cast<std::int32_t>(shape.size()), shape.data(), strides.data(), data};
+  }
+};
+
+class Host {
+ public:
+  explicit Host(int socket) : judge_(socket) {}
+
+  int run() {
+    Status status = give_up_privileges();
+    Frame setup = judge_.receive();
+    if (status.ok()) status = prepare(setup);
+    judge_.answer(kReady, 0, status);
+    while (true) {
+      const Frame frame = judge_.receive();
+      switch (frame.kind) {
+        case kTryOut: time_call(0, [] { return Status(); }); break;
+        case kLoad: judge_.answer(kCreated, 0, load()); break;
+        case kCall: call(frame); break;
+        default:  // kFinish
+          if (functions_.destroy != nullptr) functions_.destroy(state_);
+          judge_.answer(kFinished, 0, {});
+          ::_exit(0);  // not exit(): the submission's destructors are nobody's business any more
+      }
+    }
+  }
+
+ private:
+  struct Functions {
+    decltype(&farwarp_submission_abi_version) version = nullptr;
+    decltype(&farwarp_submission_create) create = nullptr;
+    decltype(&farwarp_submission_run) run = nullptr;
+    decltype(&farwarp_submission_destroy) destroy = nullptr;
+  };
+
+  Status prepare(const Frame& frame) {
+    setup_ = to_json(frame.payload);
+    const auto target = static_cast<TargetKind>(setup_.at("target").get<int>());
+    target_ = name_of(target);
+    rank_ = setup_.at("rank").get<int>();
+    ranks_ = setup_.at("ranks").get<int>();
+    op_ = setup_.at("op").get<std::string>();
+    case_ = setup_.at("case").get<std::string>();
+    auto clock = CallClock::create(target, rank_, ranks_, setup_.at("rendezvous").get<std::string>());
+    if (!clock.ok()) return clock.status();
+    clock_.emplace(std::move(*clock));
+    MemoryHandle handle;
+    handle.kind = static_cast<MemoryHandle::Kind>(setup_.at("kind").get<int>());
+    handle.bytes = setup_.at("bytes").get<std::uint64_t>();
+    handle.fd = frame.fd.get();
+    const auto ipc = setup_.at("ipc").get<std::vector<int>>();
+    std::copy(ipc.begin(), ipc.end(), handle.ipc);
+    const auto memory = clock_->device().import(handle, rank_);
+    if (!memory.ok()) return memory.status();
+    memory_ = static_cast<std::byte*>(*memory);
+    const json described = json::parse(case_);
+    for (const char* list : {"inputs", "outputs"}) {
+      for (const json& tensor : described.at(list)) {
+        Tensor& one = tensors_.emplace_back();
+        one.name = tensor.at("name").get<std::string>();
+        one.dtype = dtype_of(tensor.at("dtype").get<std::string>());
+        one.reshape(tensor.at("shape").get<std::vector<std::int64_t>>());
+      }
+    }
+    most_ = tensors_;
+    return forbid_processes();
+  }
+
+  Status load() {
+    const auto path = setup_.at("submission").get<std::string>();
+    void* const object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (object == nullptr) return invalid_argument(fmt::format("cannot be loaded: {}", ::dlerror()));
+    const auto find = [&](const char* name, auto& function) {
+      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(object, name));
+      return function != nullptr ? Status() : invalid_argument(fmt::format("{} does not define {}()", path, name));
+    };
+    Status status = find("farwarp_submission_abi_version", functions_.version);
+    if (status.ok() && functions_.version() != FARWARP_SUBMISSION_ABI_VERSION)
+      status = invalid_argument(fmt::format("farwarp_submission_abi_version() is {}: allowed is {}",
+                                            functions_.version(), FARWARP_SUBMISSION_ABI_VERSION));
+    if (status.ok()) status = find("farwarp_submission_create", functions_.create);
+    if (status.ok()) status = find("farwarp_submission_run", functions_.run);
+    decltype(functions_.destroy) destroy = nullptr;
+    if (status.ok()) status = find("farwarp_submission_destroy", destroy);
+    if (!status.ok()) return status;
+    for (const Tensor& tensor : most_) described_.push_back(tensor.view(nullptr));
+    const std::size_t inputs = setup_.at("inputs").get<std::size_t>();
+    farwarp_submission_problem& problem = problem_;
+    problem.abi_version = FARWARP_SUBMISSION_ABI_VERSION;
+    problem.rank = rank_;
+    problem.ranks = ranks_;
+    problem.device = rank_;
+    problem.target = target_.c_str();
+    problem.op = op_.c_str();
+    problem.case_json = case_.c_str();
+    problem.inputs = described_.data();
+    problem.input_count = static_cast<std::int32_t>(inputs);
+    problem.outputs = described_.data() + inputs;
+    problem.output_count = static_cast<std::int32_t>(described_.size() - inputs);
+    problem.context = this;
+    problem.allgather = [](void* context, const void* mine, std::size_t bytes, void* all) {
+      return static_cast<Host*>(context)->allgather(mine, bytes, all);
+    };
+    problem.barrier = [](void* context) { return static_cast<Host*>(context)->allgather(nullptr, 0, nullptr); };
+    std::vector<char> error(kErrorBytes, '\0');
+    const int code = functions_.create(&problem, &state_, error.data(), error.size());
+    created_ = true;
+    error.back() = '\0';
+    if (code != 0)
+      return Status(StatusCode::kMisuse, fmt::format("the submission refuses the case ({}): {}", code, error.data()));
+    functions_.destroy = destroy;
+    return {};
+  }
+
+  int allgather(const void* mine, std::size_t bytes, void* all) {
+    if (created_ || bytes > FARWARP_SUBMISSION_MAX_ALLGATHER) return 1;
+    const auto* begin = static_cast<const std::byte*>(mine);
+    judge_.send(kGather, 0, bytes == 0 ? std::vector<std::byte>() : std::vector<std::byte>(begin, begin + bytes));
+    const Frame frame = judge_.receive();
+    if (frame.kind != kGathered) ::_exit(0);
+    if (bytes > 0) std::memcpy(all, frame.payload.data(), frame.payload.size());
+    return 0;
+  }
+
+  void call(const Frame& frame) {
+    const json places = to_json(frame.payload);
+    std::vector<farwarp_submission_tensor> views;
+    for (std::size_t i = 0; i < tensors_.size(); ++i) {
+      tensors_[i].reshape(places.at(i).at(1).get<std::vector<std::int64_t>>());
+      views.push_back(tensors_[i].view(memory_ + places.at(i).at(0).get<std::size_t>()));
+    }
+    const auto inputs = static_cast<std::size_t>(problem_.input_count);
+    time_call(frame.sequence, [&] {
+      const int code = functions_.run(state_, views.data(), problem_.input_count, views.data() + inputs,
+                                      problem_.output_count, clock_->stream().handle);
+      return code == 0 ? Status()
+                       : Status(StatusCode::kMisuse, fmt::format("the submission's run() returned {}", code));
+    });
+  }
+
+  void time_call(std::uint64_t sequence, const harness::Work& work) {
+    const auto us = clock_->time(work);
+    judge_.answer(kDone, sequence, us.status(), us.ok() ? *us : 0);
+  }
+
+  Judge judge_;
+  json setup_;
+  int rank_ = 0, ranks_ = 1;
+  std::string target_, op_, case_;
+  std::optional<CallClock> clock_;
+  std::byte* memory_ = nullptr;
+  std::vector<Tensor> tensors_, most_;
+  std::vector<farwarp_submission_tensor> described_;
+  farwarp_submission_problem problem_{};
+  Functions functions_;
+  void* state_ = nullptr;
+  bool created_ = false;
+};
+
+}  // namespace
+
+int rank_main(int socket) { return Host(socket).run(); }
+
+}  // namespace farwarp::judge

@@ -1,0 +1,84 @@
+// A case in which a submission makes the calls. The harness makes the data and judges the results in this process; the
+// submission runs in others.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "farwarp/harness/runner.h"
+#include "farwarp/harness/substitute.h"
+#include "farwarp/judge/arena.h"
+#include "farwarp/judge/frames.h"
+#include "farwarp/judge/process.h"
+
+namespace farwarp::judge {
+
+struct TrialOptions {
+  std::string program;                      ///< that calls rank_main()
+  std::string submission;                   ///< the shared object
+  std::chrono::milliseconds limit{30'000};  ///< of create(), of each run() and of destroy()
+};
+
+/// A call, as it was timed. Microseconds.
+struct CallTime {
+  double judged_us = 0;   ///< by this process: from the word to go until the processes of all ranks had stopped
+  double claimed_us = 0;  ///< by the ranks' events, the slowest; 0 on the emulator
+};
+
+class Trial : public harness::Substitute {
+ public:
+  /// Starts a process for each rank. They end with the calling thread.
+  static Result<std::unique_ptr<Trial>> start(const harness::CaseRequest& request, const TrialOptions& options);
+  Status call(Bootstrap& bootstrap, Device& device, Stream stream, const std::vector<harness::Argument>& inputs,
+              const std::vector<harness::Argument>& outputs) override;
+  /// After the case: lets the submission destroy what it made.
+  Status finish();
+
+  /// Of the calls that ended.
+  const std::vector<CallTime>& times() const { return times_; }
+  /// How long this process waits for an empty call, before the submission is loaded: 9 of 10 are shorter. 0 on the
+  /// emulator.
+  double overhead_us() const { return overhead_us_; }
+
+ private:
+  struct Rank {
+    Process process;
+    std::optional<Arena> arena;
+    std::vector<harness::Argument> inputs, outputs;
+    std::vector<std::byte> message;  ///< that is being sent
+    Frame answer;
+  };
+  Trial(const harness::CaseRequest& request, const TrialOptions& options) : request_(request), options_(options) {}
+
+  // By rank 0's thread, while the others wait. The statuses are by rank.
+  void open();
+  void call_all();
+  void send(Kind kind, std::uint64_t sequence = 0);
+  /// Waits for a frame of this kind of each rank, and serves allgather() if `gathers`.
+  void expect(Kind kind, std::uint64_t sequence, const std::string& what, bool gathers = false);
+  void serve_gather(const std::string& what);
+  void try_out();
+  void stop_all(const std::string& what);
+  std::string case_json(const Rank& rank) const;
+  void fail(int rank, Status status);
+  /// The error in the ranks' answers, if there is one.
+  void take_errors(const std::string& what);
+  bool failed() const { return failed_; }
+
+  harness::CaseRequest request_;
+  TrialOptions options_;
+  std::vector<Rank> ranks_;
+  std::vector<Status> statuses_;
+  bool opened_ = false, failed_ = false;
+  int calls_ = 0;
+  std::random_device random_;
+  std::vector<CallTime> times_;
+  double overhead_us_ = 0;
+};
+
+}  // namespace farwarp::judge
