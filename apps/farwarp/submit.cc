@@ -37,16 +37,16 @@ Status check_file(const std::string& file) {
   return {};
 }
 
-/// Empty if a substitute can make the calls of the case.
+/// Ok if the case can be one of a submission.
 Status check_case(const CaseRequest& request) {
-  if (!harness::fixed_for_substitutes(request.op->name)) {
+  if (!request.op->submission) {
     std::string names;
     for (const harness::OperatorInfo& op : harness::registered_ops()) {
-      if (harness::fixed_for_substitutes(op.name)) harness::append_to_list(names, ", ", op.name);
+      if (op.submission) harness::append_to_list(names, ", ", op.name);
     }
     return invalid_argument(fmt::format("operator is '{}': allowed for a submission is {}", request.op->name, names));
   }
-  for (const auto& [name, value] : *harness::fixed_for_substitutes(request.op->name)) {
+  for (const auto& [name, value] : *request.op->submission) {
     const auto given = request.params.find(name);
     if (given != request.params.end() && given->second != value)
       return invalid_argument(
@@ -103,9 +103,9 @@ CaseResult judge_case(CaseRequest request, const judge::TrialOptions& options, c
   if (request.bench) request.options.calls = request.bench->samples + kWarmUps;
   auto trial = judge::Trial::start(request, options);
   if (!trial.ok()) return fail(request, trial.status());
-  harness::set_substitute(trial->get());
+  harness::set_submission(trial->get());
   CaseResult result = harness::run_case(request, nullptr, progress);
-  harness::set_substitute(nullptr);
+  harness::set_submission(nullptr);
   const Status finished = (*trial)->finish();
   if (result.outcome.pass && !finished.ok()) {
     result.outcome.pass = false;

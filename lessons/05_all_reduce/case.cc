@@ -12,7 +12,7 @@
 #include "farwarp/harness/inputs.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/rank_run.h"
-#include "farwarp/harness/substitute.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/machine/ceilings.h"
 
 namespace farwarp::lessons {
@@ -62,7 +62,7 @@ class Run : public harness::RankRun {
     harness::BenchOutcome result;
     result.no_baseline = "a lesson has none";
     Status status = open();
-    if (harness::substitute() != nullptr) {
+    if (harness::submission() != nullptr) {
       if (status.ok()) status = all_calls();
     } else {
       if (status.ok()) status = fill(0);
@@ -86,8 +86,8 @@ class Run : public harness::RankRun {
 
   Status enqueue() {
     using harness::ElementType;
-    if (harness::substitute() != nullptr)
-      return harness::substitute()->call(*bootstrap_, world_->device(), *stream_,
+    if (harness::submission() != nullptr)
+      return harness::submission()->call(*bootstrap_, world_->device(), *stream_,
                                          {{"in", ElementType::kF32, {desc_.elements}, {}, in_.get()}},
                                          {{"out", ElementType::kF32, {desc_.elements}, {}, out_.get()}});
     return (*op_)(in_.as<float>(), out_.as<float>(), *stream_);
@@ -188,8 +188,13 @@ const std::vector<harness::ParamInfo> kParams = {{"elements", "1000", "1 to 1048
                                 if (!reader.status().ok()) return reader.status();
                                 return std::unique_ptr<harness::Case>(std::make_unique<AllReduceCase>(desc));
                               },
-                              {kDelay, kKill, kMismatch}});
-  return harness::allow_substitutes("lesson-05", {});
+                              {kDelay, kKill, kMismatch},
+                              nullptr,
+                              {},
+                              nullptr,
+                              false,
+                              harness::Params{}});
+  return true;
 }();
 
 }  // namespace

@@ -146,6 +146,8 @@ struct OperatorInfo {
   std::function<Spread(const Params&)> spread = nullptr;
   /// Whether its bench has a baseline of several kernels, of which BenchOptions::taxes measures the taxes.
   bool has_taxes = false;
+  /// The values that parameters have in cases of somebody else's kernel (submission.h). Null: it takes none.
+  std::optional<Params> submission = std::nullopt;
 };
 
 /// Sorted by name.

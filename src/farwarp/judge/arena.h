@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "farwarp/harness/substitute.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/runtime/device.h"
 
 namespace farwarp::judge {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "farwarp/harness/runner.h"
-#include "farwarp/harness/substitute.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/judge/arena.h"
 #include "farwarp/judge/frames.h"
 #include "farwarp/judge/process.h"
@@ -30,7 +30,7 @@ struct CallTime {
   double claimed_us = 0;  ///< by the ranks' events, the slowest; 0 on the emulator
 };
 
-class Trial : public harness::Substitute {
+class Trial : public harness::Submission {
  public:
   /// Starts a process for each rank. They end with the calling thread.
   static Result<std::unique_ptr<Trial>> start(const harness::CaseRequest& request, const TrialOptions& options);

@@ -193,9 +193,6 @@ std::string Unfused::describe_exchange() const {
   return fmt::format("{}, {}", state_->group->library().describe(), collective_of(state_->kind));
 }
 
-int Unfused::roundings() const {
-  if (!state_) return 0;
-  return state_->gathers() ? 2 : state_->world.size() + 1;
-}
+int Unfused::roundings() const { return state_ ? unfused_roundings(state_->kind, state_->world.size()) : 0; }
 
 }  // namespace farwarp::parallel_gemm

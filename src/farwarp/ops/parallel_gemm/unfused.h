@@ -15,6 +15,10 @@ class DeviceMemory;
 
 namespace farwarp::parallel_gemm {
 
+/// How often a product and an exchange in two kernels round a term of the result, at most. A product may round where it
+/// splits k, an exchange after each rank's sum.
+inline int unfused_roundings(Kind kind, int ranks) { return kind == Kind::kAllGather ? 2 : ranks + 1; }
+
 /// Not thread-safe; calls of one instance must be in one stream. They are asynchronous, allocate nothing and can be
 /// captured. Every rank of the World must make every call. The World's deadline and abort do not bound NCCL's waits.
 /// While one of our kernels waits for a peer, no rank may be inside a call of this class that is not captured: NCCL may
@@ -52,7 +56,7 @@ class Unfused {
   CublasProduct& cublas();
   std::string describe_product() const;   ///< "cuBLASLt 13.1.0, algorithm 2 of 8"
   std::string describe_exchange() const;  ///< "NCCL 2.28.9, all-gather"
-  /// How often a term of the result is rounded, at most. cuBLASLt may round where it splits k.
+  /// unfused_roundings()
   int roundings() const;
 
  private:

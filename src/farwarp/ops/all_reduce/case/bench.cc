@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "farwarp/harness/floors.h"
-#include "farwarp/harness/substitute.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/ops/all_reduce/case/run.h"
 #include "farwarp/world/view.h"
 
@@ -12,7 +12,7 @@ namespace farwarp::all_reduce {
 
 harness::BenchOutcome RankRun::bench(const harness::BenchOptions& bench_options) {
   Status status = open();
-  if (harness::substitute() != nullptr) {
+  if (harness::submission() != nullptr) {
     if (status.ok()) status = all_calls();
   } else {
     if (status.ok()) status = fill(1);  // uniform numbers

@@ -3,7 +3,6 @@
 
 #include "farwarp/harness/params.h"
 #include "farwarp/harness/rank_case.h"
-#include "farwarp/harness/substitute.h"
 #include "farwarp/ops/all_reduce/case/run.h"
 
 namespace farwarp::all_reduce {
@@ -85,18 +84,21 @@ Params scaled_down(const Params& given, int ranks) {
 
 [[maybe_unused]] const bool registered = [] {
   using enum harness::Fault::Kind;
-  harness::register_operator({"all-reduce",
-                              "sums of tensors of all ranks, one-shot or two-shot",
-                              kParams,
-                              harness::rank_case_maker<RankRun>(read_config, describe, for_bench),
-                              {kDropPut, kDelay, kKill, kMismatch},
-                              scaled_down,
-                              {{},
-                               {{"elements", "9001"}, {"mode", "two_shot"}, {"dtype", "fp16"}, {"in_place", "1"}},
-                               {{"elements", "3001"}, {"mode", "two_shot"}, {"dtype", "fp32"}}}});
-  return harness::allow_substitutes(
-      "all-reduce",
-      {{"inputs", "auto"}, {"sizes", "same"}, {"in_place", "0"}, {"graph", "0"}, {"burst", "1"}, {"delay", "0"}});
+  harness::register_operator(
+      {"all-reduce",
+       "sums of tensors of all ranks, one-shot or two-shot",
+       kParams,
+       harness::rank_case_maker<RankRun>(read_config, describe, for_bench),
+       {kDropPut, kDelay, kKill, kMismatch},
+       scaled_down,
+       {{},
+        {{"elements", "9001"}, {"mode", "two_shot"}, {"dtype", "fp16"}, {"in_place", "1"}},
+        {{"elements", "3001"}, {"mode", "two_shot"}, {"dtype", "fp32"}}},
+       nullptr,
+       false,
+       Params{
+           {"inputs", "auto"}, {"sizes", "same"}, {"in_place", "0"}, {"graph", "0"}, {"burst", "1"}, {"delay", "0"}}});
+  return true;
 }();
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "farwarp/harness/inputs.h"
-#include "farwarp/harness/substitute.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/world/view.h"
 
 namespace farwarp::all_reduce {
@@ -34,7 +34,7 @@ RankRun::RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap
       config_(config),
       inputs_{config.desc.dtype, ranks_, options.seed, config.inputs} {
   // Other inputs show in which order ranks are added.
-  if (harness::substitute() != nullptr) inputs_.kind = InputKind::kUniform;
+  if (harness::submission() != nullptr) inputs_.kind = InputKind::kUniform;
 }
 
 Status RankRun::open() {
@@ -81,8 +81,8 @@ Status RankRun::fill(int call) {
 
 Status RankRun::enqueue() {
   const auto type = harness::element_type(config_.desc.dtype);
-  if (harness::substitute() != nullptr)
-    return harness::substitute()->call(*bootstrap_, world_->device(), *stream_,
+  if (harness::submission() != nullptr)
+    return harness::submission()->call(*bootstrap_, world_->device(), *stream_,
                                        {{"in", type, {elements_}, {}, in_.get()}},
                                        {{"out", type, {elements_}, {}, out_.get()}});
   return (*op_)(in_.get(), result().get(), elements_, *stream_);
@@ -117,7 +117,7 @@ Status RankRun::all_calls() {
 Status RankRun::verify() {
   std::vector<std::byte> got(result().bytes());
   if (Status status = result().download(got.data(), got.size(), *stream_); !status.ok()) return status;
-  if (harness::substitute() != nullptr)
+  if (harness::submission() != nullptr)
     compare_in_any_order(got, "the");
   else if (findings_.difference.empty())
     compare(got, config_.in_place ? config_.burst : 1);

@@ -164,7 +164,8 @@ const bool kRegistered = [] {
                                          {"page_size", "16"},
                                          {"causal", "1"},
                                          {"window_left", "150"},
-                                         {"sinks", "1"}}}});
+                                         {"sinks", "1"}}},
+                              .submission = Params{{"row_gap", "0"}, {"graph", "0"}}});
   return true;
 }();
 

@@ -8,6 +8,7 @@
 
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
+#include "farwarp/harness/submission.h"
 
 namespace farwarp::attention {
 namespace {
@@ -146,7 +147,29 @@ AttentionTensors RankRun::tensors() const {
   return tensors;
 }
 
-Status RankRun::enqueue() { return (*op_)(tensors(), *stream_); }
+Status RankRun::enqueue() {
+  if (harness::submission() == nullptr) return (*op_)(tensors(), *stream_);
+  using harness::Argument, harness::ElementType;
+  const AttentionDesc& desc = config_.desc;
+  const AttentionTensors all = tensors();
+  const Sequences& sequences = set_->inputs->sequences();
+  const auto type = harness::element_type(desc.dtype);
+  const std::int64_t rows = sequences.query_rows(), keys = sequences.key_rows();
+  const std::vector<std::int64_t> q{rows, desc.heads, desc.head_dim}, k{keys, desc.kv_heads, desc.head_dim};
+  std::vector<Argument> inputs{
+      {"q", type, q, {}, set_->q.get()}, {"k", type, k, {}, set_->k.get()}, {"v", type, k, {}, set_->v.get()}};
+  if (desc.has_sinks) inputs.push_back({"sinks", ElementType::kF32, {desc.heads}, {}, set_->sinks.get()});
+  const auto words = [&](const char* name, std::size_t count, const DeviceBuffer& buffer) {
+    if (count > 0) inputs.push_back({name, ElementType::kI32, {static_cast<std::int64_t>(count)}, {}, buffer.get()});
+  };
+  words("query_starts", sequences.query_starts().size(), set_->query_starts);
+  words("key_starts", sequences.key_starts().size(), set_->key_starts);
+  words("key_counts", sequences.key_counts().size(), set_->key_counts);
+  words("block_table", sequences.block_table().size(), set_->block_table);
+  std::vector<Argument> outputs{{"out", type, q, {}, all.out}};
+  if (desc.has_lse) outputs.push_back({"lse", ElementType::kF32, {lse_elements()}, {}, all.lse});
+  return harness::submission()->call(*bootstrap_, world_->device(), *stream_, inputs, outputs);
+}
 
 Status RankRun::all_calls() {
   std::unique_ptr<Graph> graph;

@@ -170,7 +170,8 @@ const bool kRegistered = [] {
          {"split_keys", "64"},
          {"work", "split"}}},
        spread,
-       true});
+       true,
+       Params{{"wrong", "none"}, {"graph", "0"}, {"burst", "1"}, {"delay", "0"}}});
   return true;
 }();
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "farwarp/base/sizes.h"
+#include "farwarp/harness/submission.h"
 
 namespace farwarp::decode {
 namespace {
@@ -169,7 +170,33 @@ FlashDecodeTensors RankRun::tensors() const {
   return tensors;
 }
 
-Status RankRun::enqueue() { return (*op_)(tensors(), *stream_); }
+Status RankRun::enqueue() {
+  if (harness::submission() == nullptr) return (*op_)(tensors(), *stream_);
+  using harness::Argument, harness::ElementType;
+  const FlashDecodeDesc& desc = problem_.desc;
+  const auto type = harness::element_type(desc.dtype);
+  const auto cache_type = problem_.fp8() ? ElementType::kF8 : type;
+  const std::vector<std::int64_t> q{desc.batch, desc.query_tokens, desc.query_heads, desc.head_dim};
+  const std::vector<std::int64_t> cache =
+      desc.layout == KvLayout::kTokensFirst
+          ? std::vector<std::int64_t>{desc.pages, desc.page_size, desc.kv_heads, desc.head_dim}
+          : std::vector<std::int64_t>{desc.pages, desc.kv_heads, desc.page_size, desc.head_dim};
+  std::vector<Argument> inputs{{"q", type, q, {}, set_->q.get()},
+                               {"k", cache_type, cache, {}, set_->k.get()},
+                               {"v", cache_type, cache, {}, set_->v.get()},
+                               {"block_table", ElementType::kI32, {desc.batch, desc.max_pages}, {}, set_->table.get()},
+                               {"lengths", ElementType::kI32, {desc.batch}, {}, set_->lengths.get()}};
+  if (problem_.fp8()) {
+    inputs.push_back({"k_scale", ElementType::kF32, {desc.kv_heads}, {}, set_->k_scale.get()});
+    inputs.push_back({"v_scale", ElementType::kF32, {desc.kv_heads}, {}, set_->v_scale.get()});
+  }
+  if (desc.sinks) inputs.push_back({"sinks", ElementType::kF32, {desc.query_heads}, {}, set_->sinks.get()});
+  std::vector<Argument> outputs{{"out", type, q, {}, set_->out.get()}};
+  if (config_.lse)
+    outputs.push_back(
+        {"lse", ElementType::kF32, {desc.batch, desc.query_tokens, desc.query_heads}, {}, set_->lse.get()});
+  return harness::submission()->call(*bootstrap_, world_->device(), *stream_, inputs, outputs);
+}
 
 Status RankRun::poison() {
   Status status = set_->out.poison(*stream_);

@@ -79,8 +79,12 @@ void for_bench(CheckConfig& config) {
 }
 
 const bool kRegistered = [] {
-  harness::register_operator({"gemm", "matrix product on one device, each rank its own", kParams,
-                              harness::rank_case_maker<RankRun>(read_config, describe, for_bench)});
+  harness::register_operator(
+      {.name = "gemm",
+       .summary = "matrix product on one device, each rank its own",
+       .params = kParams,
+       .make = harness::rank_case_maker<RankRun>(read_config, describe, for_bench),
+       .submission = Params{{"x_pitch", "0"}, {"w_pitch", "0"}, {"y_pitch", "0"}, {"graph", "0"}}});
   return true;
 }();
 

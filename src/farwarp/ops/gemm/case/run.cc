@@ -7,6 +7,7 @@
 
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/ops/gemm/reference.h"
 
 namespace farwarp::gemm {
@@ -74,6 +75,15 @@ Status RankRun::fill(Buffers& buffers, int call) {
 // -- calling
 
 Status RankRun::enqueue() {
+  if (harness::submission() != nullptr) {
+    const GemmDesc& desc = config_.desc;
+    const auto type = harness::element_type(desc.dtype);
+    std::vector<harness::Argument> inputs{{"x", type, {desc.m, desc.k}, {}, set_->x.get()},
+                                          {"w", type, {desc.n, desc.k}, {}, set_->w.get()}};
+    if (desc.has_bias) inputs.push_back({"bias", type, {desc.n}, {}, set_->bias.get()});
+    return harness::submission()->call(*bootstrap_, world_->device(), *stream_, inputs,
+                                       {{"y", type, {desc.m, desc.n}, {}, set_->y.get()}});
+  }
   return (*op_)(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr, set_->y.get(),
                 *stream_);
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "farwarp/harness/floors.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/ops/moe_a2a/case/bench_args.h"
 #include "farwarp/ops/moe_a2a/case/floor.h"
 
@@ -37,11 +38,15 @@ CheckConfig bench_config(CheckConfig config, const BenchOptions& bench) {
   config.longest_delay_ns = 0;
   config.burst = sets_for(config.desc, bench.samples);
   config.in_flight = 1;
+  if (harness::submission() != nullptr) {
+    config.fused = true;
+    config.burst = 1;
+  }
   return config;
 }
 
 harness::RunOptions bench_run_options(harness::RunOptions options, int sets) {
-  options.calls = sets;
+  if (harness::submission() == nullptr) options.calls = sets;
   return options;
 }
 
@@ -55,8 +60,13 @@ BenchRun::BenchRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstr
 
 BenchOutcome BenchRun::run() {
   Status status = open();
-  if (status.ok()) status = prepare();
-  if (status.ok()) status = measure_all();
+  if (harness::submission() != nullptr) {
+    if (status.ok()) status = all_calls();
+    if (status.ok()) set_floors();
+  } else {
+    if (status.ok()) status = prepare();
+    if (status.ok()) status = measure_all();
+  }
   if (!instances_.empty()) outcome_.plan = plan().to_string();
   if (timer_ && status.ok()) status = timer_->close();
   baseline_graphs_.clear();
@@ -84,12 +94,13 @@ Status BenchRun::prepare() {
     use_set(i);
     status = prepare_call(i);
   }
-  if (status.ok()) {
-    harness::set_floors(outcome_, world_->device().model(), ranks_, [this](const Ceilings& ceilings) {
-      return floor_of(config_.desc, sets_[0].routings, ceilings);
-    });
-  }
+  if (status.ok()) set_floors();
   return status;
+}
+
+void BenchRun::set_floors() {
+  harness::set_floors(outcome_, world_->device().model(), ranks_,
+                      [this](const Ceilings& ceilings) { return floor_of(config_.desc, sets_[0].routings, ceilings); });
 }
 
 Status BenchRun::measure_all() {

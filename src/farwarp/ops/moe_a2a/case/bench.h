@@ -21,6 +21,7 @@ class BenchRun : private RankRun {
 
  private:
   Status prepare();
+  void set_floors();
   Status measure_all();
   /// Times ours and the baseline, if there is one, in turn for each sample.
   Status measure_against(const std::string& name, const harness::Work& step, const harness::Contender* baseline);

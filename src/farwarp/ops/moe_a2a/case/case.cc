@@ -190,7 +190,13 @@ const bool kRegistered = [] {
        scaled_down,
        {},
        [](const Params&) { return harness::Spread{.of_all = {"num_experts"}, .of_each = {"max_num_tokens"}}; },
-       true});
+       true,
+       Params{{"form", "fused"},
+              {"dispatch_dtype", "same"},
+              {"count", "host"},
+              {"graph", "0"},
+              {"burst", "1"},
+              {"delay_us", "0"}}});
   return true;
 }();
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "farwarp/harness/inputs.h"
+#include "farwarp/harness/submission.h"
 
 namespace farwarp::moe {
 namespace {
@@ -185,6 +186,18 @@ Status RankRun::prepare_call(int call) {
 }
 
 Status RankRun::enqueue(Phase phase) {
+  if (harness::submission() != nullptr) {
+    using harness::ElementType;
+    const MoeAllToAllDesc& desc = config_.desc;
+    const auto type = harness::element_type(desc.dtype), index = harness::element_type(desc.index_type);
+    const std::int64_t count = own_routing().tokens, most = desc.max_tokens, k = desc.experts_per_token;
+    return harness::submission()->call(*bootstrap_, world_->device(), *stream_,
+                                       {{"x", type, {count, desc.hidden}, {most, desc.hidden}, set_->x.get()},
+                                        {"topk_indices", index, {count, k}, {most, k}, set_->indices.get()},
+                                        {"topk_weights", ElementType::kF32, {count, k}, {most, k}, set_->weights.get()},
+                                        {"experts", ElementType::kF32, {local_experts(), 2}, {}, set_->table.get()}},
+                                       {{"out", type, {count, desc.hidden}, {most, desc.hidden}, set_->out.get()}});
+  }
   MoeTokens tokens;
   tokens.x = set_->x.get();
   tokens.topk_indices = set_->indices.get();

@@ -127,6 +127,8 @@ bool register_case(const CaseKind& kind) {
   const char* const split = kind.kind == Kind::kAllGather ? "n" : "k";
   info.spread = [split](const Params&) { return harness::Spread{.of_all = {split}, .of_each = {}}; };
   info.has_taxes = true;
+  info.submission =
+      Params{{"path", "own"}, {"return_x", "0"}, {"graph", "0"}, {"burst", "1"}, {"delay", "0"}, {"repeat", "1"}};
   harness::register_operator(std::move(info));
   return true;
 }

@@ -7,6 +7,7 @@
 
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
+#include "farwarp/harness/submission.h"
 #include "farwarp/ops/parallel_gemm/case/dispatch.h"
 #include "farwarp/ops/parallel_gemm/case/oracle.h"
 #include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
@@ -67,6 +68,7 @@ Status RankRun::create_operator() {
   if (!op.ok()) return op.status();
   op_ = std::move(*op);
   if (op_->roundings() != 0) config_.kind.roundings = op_->roundings();
+  if (harness::submission() != nullptr) config_.kind.roundings = unfused_roundings(problem_.kind, problem_.ranks);
   return {};
 }
 
@@ -172,6 +174,15 @@ Status RankRun::burst(int first, int count) {
 }
 
 Status RankRun::enqueue(const Buffers& set) {
+  if (harness::submission() != nullptr) {
+    const LocalShape local = problem_.local();
+    const auto type = harness::element_type(config_.desc.dtype);
+    std::vector<harness::Argument> inputs{{"x", type, {local.x_rows, local.k}, {}, set.x.get()},
+                                          {"w", type, {local.w_rows, local.k}, {}, set.w.get()}};
+    if (config_.desc.has_bias) inputs.push_back({"bias", type, {local.w_rows}, {}, set.bias.get()});
+    return harness::submission()->call(*bootstrap_, world_->device(), *stream_, inputs,
+                                       {{"y", type, {local.y_rows, local.y_columns}, {}, set.y.get()}});
+  }
   op_->return_x_to(all_x_of(set));
   return op_->call(set.x.get(), set.w.get(), config_.desc.has_bias ? set.bias.get() : nullptr, set.y.get(), *stream_);
 }

@@ -1,5 +1,5 @@
-// What makes the calls of a check in the operator's place: somebody else's kernel. The Case makes inputs and judges
-// outputs as for the operator.
+// A submission: somebody else's kernel, which makes the calls of a check in the operator's place. The Case makes inputs
+// and judges outputs as for the operator.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "farwarp/base/status.h"
-#include "farwarp/harness/case.h"
-#include "farwarp/harness/device_buffer.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/world/host/bootstrap.h"
 
@@ -33,24 +31,19 @@ struct Argument {
   std::size_t most_bytes() const;
 };
 
-class Substitute {
+/// Who makes the calls of a submission.
+class Submission {
  public:
-  virtual ~Substitute() = default;
+  virtual ~Submission() = default;
   /// One call as a rank of `bootstrap`: reads `inputs` and writes `outputs` before it returns. Collective. The tensors
   /// are the same in each call, except for `shape` and `data`.
   virtual Status call(Bootstrap& bootstrap, Device& device, Stream stream, const std::vector<Argument>& inputs,
                       const std::vector<Argument>& outputs) = 0;
 };
 
-/// Who makes the calls of the cases that run now; nullptr: the operators. A bench has no contenders then, and its calls
-/// are those of a check.
-Substitute* substitute();
-void set_substitute(Substitute* substitute);
-
-/// Says that a substitute can make the calls of this operator's cases, if these parameters have these values. Returns
-/// true. For initialisers.
-bool allow_substitutes(const std::string& op, Params fixed);
-/// nullptr: it cannot.
-const Params* fixed_for_substitutes(const std::string& op);
+/// The submission whose calls the Cases judge from now on; nullptr: they judge the operators. The bench of a submission
+/// makes the calls of a check, has no contenders, and gives floors.
+Submission* submission();
+void set_submission(Submission* submission);
 
 }  // namespace farwarp::harness

@@ -1,9 +1,7 @@
-#include "farwarp/harness/substitute.h"
+#include "farwarp/harness/submission.h"
 
 #include <functional>
-#include <map>
 #include <numeric>
-#include <utility>
 
 namespace farwarp::harness {
 namespace {
@@ -51,31 +49,11 @@ ElementType element_type(DType type) {
 }
 
 namespace {
-
-Substitute*& current() {
-  static Substitute* substitute = nullptr;
-  return substitute;
-}
-
-std::map<std::string, Params>& allowed() {
-  static std::map<std::string, Params> params;
-  return params;
-}
-
+Submission* g_submission = nullptr;
 }  // namespace
 
-Substitute* substitute() { return current(); }
-void set_substitute(Substitute* substitute) { current() = substitute; }
-
-bool allow_substitutes(const std::string& op, Params fixed) {
-  allowed()[op] = std::move(fixed);
-  return true;
-}
-
-const Params* fixed_for_substitutes(const std::string& op) {
-  const auto found = allowed().find(op);
-  return found == allowed().end() ? nullptr : &found->second;
-}
+Submission* submission() { return g_submission; }
+void set_submission(Submission* submission) { g_submission = submission; }
 
 std::size_t Argument::bytes() const { return bytes_in(shape, type); }
 std::size_t Argument::most_bytes() const { return bytes_in(most.empty() ? shape : most, type); }
