@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <random>
 #include <utility>
@@ -22,18 +23,18 @@ using harness::CaseResult;
 
 constexpr int kWarmUps = 2;  // calls of a bench that do not count; their number does not depend on how long they take
 constexpr const char* kDefaultCalls = "6";
+/// By how much the judge may wait longer than twice the time that a rank claims: processes wake up late, and the
+/// interpreter makes tensors before a call and copies its result afterwards.
+constexpr double kSlackUs = 200, kPythonSlackUs = 2000;
+
+bool is_python(const std::string& file) { return std::filesystem::path(file).extension() == ".py"; }
 
 Status check_file(const std::string& file) {
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(file, error);
-  const std::string extension = std::filesystem::path(file).extension().string();
-  if (extension == ".py")
-    return unavailable(
-        fmt::format("file is '{}': a Python file in the challenge's form (custom_kernel) needs CUDA, and this farwarp "
-                    "does not run it; allowed is a shared object (farwarp submit new)",
-                    file));
   if (!is_file || ::access(file.c_str(), R_OK) != 0)
-    return invalid_argument(fmt::format("file is '{}': it cannot be read; allowed is a shared object", file));
+    return invalid_argument(
+        fmt::format("file is '{}': it cannot be read; allowed is a shared object, or a Python file (.py)", file));
   return {};
 }
 
@@ -56,23 +57,22 @@ Status check_case(const CaseRequest& request) {
 }
 
 /// On a GPU the ranks' events say how long a call took, and this process's own clock whether that can be.
-/// `slack_us`: by how much an honest submission's times may differ, as processes wake up later or earlier.
-std::string refuse_claims(const judge::Trial& trial) {
-  constexpr double kSlackUs = 200, kSlack = 2;
+std::string refuse_claims(const judge::Trial& trial, double slack_us) {
+  constexpr double kSlack = 2;
   std::vector<double> least, claimed;
   for (const judge::CallTime& time : trial.times()) {
     least.push_back(time.judged_us - trial.overhead_us());
     claimed.push_back(time.claimed_us);
   }
   const double judged = harness::summarise(least).median, told = harness::summarise(claimed).median;
-  if (judged <= kSlack * told + kSlackUs) return {};
+  if (judged <= kSlack * told + slack_us) return {};
   return fmt::format(
       "the submission's process claims {:.2f} us for a call, and the judge waited {:.2f} us longer than "
       "for nothing",
       told, judged);
 }
 
-void add_times(const judge::Trial& trial, const std::string& name, CaseResult& result) {
+void add_times(const judge::Trial& trial, const std::string& name, double slack_us, CaseResult& result) {
   const bool emulated = is_emulated(result.request.options.target);
   std::vector<double> us;
   for (std::size_t i = kWarmUps; i < trial.times().size(); ++i)
@@ -84,7 +84,7 @@ void add_times(const judge::Trial& trial, const std::string& name, CaseResult& r
   result.bench.plan.clear();
   result.bench.no_baseline = "a submission is timed alone";
   if (emulated || !result.outcome.pass) return;
-  result.outcome.detail = refuse_claims(trial);
+  result.outcome.detail = refuse_claims(trial, slack_us);
   result.outcome.pass = result.outcome.detail.empty();
 }
 
@@ -100,6 +100,7 @@ CaseResult judge_case(CaseRequest request, const judge::TrialOptions& options, c
                       const harness::Progress& progress) {
   std::random_device random;  // nobody can know the data of a call before it is made
   request.options.seed = std::uint64_t{random()} << 31 | random();
+  for (const auto& [parameter, value] : *request.op->submission) request.params[parameter] = value;
   if (request.bench) request.options.calls = request.bench->samples + kWarmUps;
   auto trial = judge::Trial::start(request, options);
   if (!trial.ok()) return fail(request, trial.status());
@@ -112,7 +113,7 @@ CaseResult judge_case(CaseRequest request, const judge::TrialOptions& options, c
     result.outcome.detail = finished.to_string();
     result.outcome.status = finished;
   }
-  if (request.bench) add_times(**trial, name, result);
+  if (request.bench) add_times(**trial, name, options.is_python ? kPythonSlackUs : kSlackUs, result);
   result.bench.check = result.outcome;
   return result;
 }
@@ -143,12 +144,22 @@ int submit(const SubmitOptions& options, bool bench) {
                         : invalid_argument("submit starts its ranks itself: allowed is a process without a launcher");
     for (const CaseRequest& request : job->cases) {
       if (status.ok()) status = check_case(request);
+      if (status.ok() && is_python(options.file) && is_emulated(request.options.target))
+        status = unavailable(
+            fmt::format("file is '{}': a Python file (custom_kernel) needs a GPU; allowed on the emulator is a shared "
+                        "object (farwarp submit new)",
+                        options.file));
     }
     if (!status.ok()) return fail_with(status);
   }
   if (Status status = judge::hide_memory(); !status.ok()) return fail_with(status);
-  trial.program = std::filesystem::read_symlink("/proc/self/exe").string();
   trial.submission = std::filesystem::canonical(options.file).string();
+  trial.is_python = is_python(options.file);
+  trial.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "submit", "rank"};
+  if (trial.is_python) {
+    const char* const python = std::getenv("FARWARP_PYTHON");
+    trial.command = {python != nullptr ? python : "python3", "-m", "farwarp.submission", trial.submission};
+  }
   const std::string name =
       selection.label.empty() ? std::filesystem::path(options.file).stem().string() : selection.label;
   if (bench && job.ok() && is_emulated(job->cases[0].options.target))

@@ -103,13 +103,16 @@ TEST_F(SubmitTest, OtherCasesGoOn) {
 }
 
 TEST_F(SubmitTest, BadInputIsNamed) {
-  const std::string file = FARWARP_CHEATS;
+  const std::string file = FARWARP_CHEATS, python = (folder_ / "kernel.py").string();
+  std::ofstream(python) << "def custom_kernel(data):\n    return data[0]\n";
   const struct {
     std::string arguments, message;
     int code;
   } cases[] = {
-      {"check none.so --op lesson-05", "file is 'none.so': it cannot be read; allowed is a shared object", 2},
-      {"check kernel.py --op gemm-rs", "a Python file in the challenge's form (custom_kernel) needs CUDA", 3},
+      {"check none.so --op lesson-05",
+       "file is 'none.so': it cannot be read; allowed is a shared object, or a Python file (.py)", 2},
+      {"check " + python + " --op gemm-rs --ranks 2",
+       "a Python file (custom_kernel) needs a GPU; allowed on the emulator", 3},
       {"check " + file, "give an operator, --suite NAME or a suite file", 2},
       {"check " + file + " --op qwen3", "operator is 'qwen3': allowed for a submission is ", 2},
       {"check " + file + " --op gemm-rs --set burst=2", "parameter burst is '2': allowed for a submission is 1", 2},
@@ -144,24 +147,51 @@ TEST_F(SubmitTest, HonestOnesPass) {
   EXPECT_EQ(lesson.code, 0) << lesson.out << lesson.err;
 }
 
-/// From nothing to a place on a leaderboard, as the example says.
-TEST_F(SubmitTest, TheExampleGetsAPlace) {
-  const std::string mine = (folder_ / "mine").string(), build = (folder_ / "build").string();
-  ASSERT_EQ(run("submit new " + mine).code, 0);
-  const auto cmake = [&](const std::string& arguments) {
-    return std::system((std::string(CMAKE) + " " + arguments + " >" + (folder_ / "cmake").string() + " 2>&1").c_str());
-  };
-  ASSERT_EQ(cmake("-S " + mine + " -B " + build), 0) << text_of(folder_ / "cmake");
-  ASSERT_EQ(cmake("--build " + build), 0) << text_of(folder_ / "cmake");
-  const std::string object = build + "/submission.so", results = " --results " + (folder_ / "results.db").string();
-  const Output checked = run("submit check " + object + " --op all-reduce --ranks 2");
-  EXPECT_EQ(checked.code, 0) << checked.out << checked.err;
-  const Output timed = run("submit bench " + object + " --suite all_reduce --ranks 2 --target emu_sm90 --samples 3" +
-                           " --label mine" + results);
-  EXPECT_EQ(timed.code, 0) << timed.out << timed.err;
-  EXPECT_NE(timed.err.find("they say nothing about any machine"), std::string::npos) << timed.err;
-  const Output board = run("leaderboard --suite all_reduce" + results);
-  EXPECT_NE(board.out.find("1     submission mine"), std::string::npos) << board.out << board.err;
+/// Plain loops for every operator that takes submissions.
+class PlainTest : public SubmitTest, public testing::WithParamInterface<const char*> {};
+
+TEST_P(PlainTest, Passes) {
+  const Output output = run(std::string("submit check ") + FARWARP_PLAIN + " --ranks 2 --calls 4 --op " + GetParam());
+  EXPECT_EQ(output.code, 0) << output.out << output.err;
+}
+
+INSTANTIATE_TEST_SUITE_P(OfEachOperator, PlainTest,
+                         testing::Values("all-reduce", "gemm --set m=64,n=72,k=40,bias=1",
+                                         "ag-gemm --set m=64,n=64,k=64", "gemm-rs --set m=64,n=64,k=64",
+                                         "gemm-ar --set m=64,n=64,k=64", "moe-a2a", "attention", "flash-decode"));
+
+/// Every operator that takes submissions is in the list above.
+TEST_F(SubmitTest, NoOperatorIsForgotten) {
+  const Output output = run(std::string("submit check ") + FARWARP_PLAIN + " --op qwen3");
+  EXPECT_NE(output.err.find("allowed for a submission is ag-gemm, all-reduce, attention, flash-decode, gemm, gemm-ar, "
+                            "gemm-rs, lesson-05, moe-a2a"),
+            std::string::npos)
+      << output.err;
+}
+
+/// Rows of moe-a2a that never reach their experts.
+TEST_F(SubmitTest, ExpertsOfOtherRanksCannotBeGuessed) {
+  setenv("PLAIN", "alone", 1);
+  const Output output = run(std::string("submit check ") + FARWARP_PLAIN + " --op moe-a2a --ranks 2");
+  unsetenv("PLAIN");
+  EXPECT_EQ(output.code, 1) << output.out << output.err;
+  EXPECT_NE(output.out.find("call 0: out["), std::string::npos) << output.out;
+}
+
+/// The commands of docs/submissions.md from `farwarp submit new` on, one after the other in one folder.
+TEST_F(SubmitTest, TheWalkOfTheDocumentsIsAsWritten) {
+  const std::string document = text_of(FARWARP_SUBMISSIONS_MD);
+  const std::size_t first = document.find("farwarp submit new"), end = document.find("```", first);
+  ASSERT_NE(end, std::string::npos);
+  const std::string program = FARWARP_PROGRAM, script = (folder_ / "walk.sh").string();
+  std::ofstream(script) << "set -e\ncd " << folder_.string() << "\nexport XDG_DATA_HOME=" << folder_.string()
+                        << " PATH=" << program.substr(0, program.rfind('/')) << ":$PATH\n"
+                        << document.substr(first, end - first);
+  const int status = std::system(("sh " + script + " >" + (folder_ / "walk").string() + " 2>&1").c_str());
+  const std::string output = text_of(folder_ / "walk");
+  EXPECT_EQ(status, 0) << output;
+  EXPECT_NE(output.find("they say nothing about any machine"), std::string::npos) << output;
+  EXPECT_NE(output.find("1     submission mine"), std::string::npos) << output;
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "farwarp/base/half.h"
 #include "farwarp/base/status.h"
 #include "farwarp/runtime/device.h"
 #include "farwarp/world/host/bootstrap.h"

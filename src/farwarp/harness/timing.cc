@@ -91,10 +91,28 @@ Status DeviceTimer::enqueue(const Work& prepare, const Work& work, bool cold) {
   if (status.ok() && cold) status = flush_l2();
   if (status.ok()) status = wake_links();
   if (status.ok()) status = barrier_->enqueue(stream_);
-  if (status.ok()) status = device.record(*start_, stream_);
+  return status.ok() ? enqueue_timed(work) : status;
+}
+
+Status DeviceTimer::enqueue_timed(const Work& work) {
+  Device& device = world_->device();
+  Status status = device.record(*start_, stream_);
   if (status.ok()) status = work();
   if (status.ok()) status = device.record(*end_, stream_);
   return status;
+}
+
+Result<double> DeviceTimer::sample_with_host(const Work& work) {
+  Device& device = world_->device();
+  const auto patience = static_cast<std::uint64_t>(2 * world_->options().deadline / std::chrono::nanoseconds(1));
+  Status status = flush_l2();
+  if (status.ok()) status = wake_links();
+  if (status.ok()) status = barrier_->enqueue(stream_);
+  if (status.ok()) status = device.synchronize(stream_, patience);
+  if (status.ok()) status = enqueue_timed(work);
+  if (status.ok()) status = device.synchronize(stream_, patience);
+  if (status.ok()) status = world_->status();
+  return status.ok() ? device.microseconds_between(*start_, *end_) : status;
 }
 
 Status DeviceTimer::flush_l2() {

@@ -54,6 +54,9 @@ class DeviceTimer {
   /// `prepare` must restore the state that `work` starts from. kDeadline if the host is late even with the longest
   /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
+  /// Collective. One cold sample without a hold, for work that may wait for the device: what the host needs is part of
+  /// the time.
+  Result<double> sample_with_host(const Work& work);
 
   /// Enqueues that the L2 holds nothing of use and nothing dirty afterwards.
   Status flush_l2();
@@ -85,6 +88,7 @@ class DeviceTimer {
         end_(std::move(end)) {}
 
   Status enqueue(const Work& prepare, const Work& work, bool cold);
+  Status enqueue_timed(const Work& work);
   Status wake_links();
 
   World* world_;

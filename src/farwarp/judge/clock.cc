@@ -31,10 +31,16 @@ Result<CallClock> CallClock::create(TargetKind target, int rank, int ranks, cons
   return clock;
 }
 
-Result<double> CallClock::time(const harness::Work& work) {
+Result<double> CallClock::time(const harness::Work& work, bool with_host) {
+  if (timer_ && with_host) return timer_->sample_with_host(work);
   if (timer_) return timer_->sample([] { return Status(); }, work, true);
   const Status status = work();
   return status.ok() ? Result<double>(0.0) : status;
+}
+
+Status CallClock::finish() {
+  constexpr std::uint64_t kLongestNs = 20'000'000'000;
+  return timer_ ? device_->synchronize_all(kLongestNs) : Status();
 }
 
 }  // namespace farwarp::judge

@@ -19,8 +19,11 @@ class CallClock {
   CallClock(CallClock&&) = default;
   Device& device() { return *device_; }
   Stream stream() const { return stream_; }
-  /// Collective. Microseconds of this rank.
-  Result<double> time(const harness::Work& work);
+  /// Collective. Microseconds of this rank. `with_host`: the work may wait for the device, and what the host needs is
+  /// part of the time.
+  Result<double> time(const harness::Work& work, bool with_host);
+  /// Waits for all that this process has enqueued on the device, in any stream.
+  Status finish();
 
  private:
   CallClock() = default;

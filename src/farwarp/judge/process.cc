@@ -19,17 +19,16 @@ constexpr std::chrono::seconds kPatience{5};
 
 }  // namespace
 
-Result<Process> Process::start(const std::string& program, std::vector<std::string> arguments) {
+Result<Process> Process::start(std::vector<std::string> command) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) != 0)
     return unavailable(fmt::format("no socket for a submission: {}", std::strerror(errno)));
   UniqueFd ours(sockets[0]), theirs(sockets[1]);
   // A descriptor that is duplicated onto itself would be closed by exec.
   if (theirs.get() == kSocket) theirs = duplicate(kSocket);
-  arguments.insert(arguments.begin(), program);
-  arguments.push_back(std::to_string(kSocket));
+  command.push_back(std::to_string(kSocket));
   std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
+  for (std::string& argument : command) argv.push_back(argument.data());
   argv.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
@@ -38,9 +37,10 @@ Result<Process> Process::start(const std::string& program, std::vector<std::stri
   ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), kSocket);
   ::posix_spawn_file_actions_addclosefrom_np(&actions, kSocket + 1);
   pid_t pid = -1;
-  const int error = ::posix_spawn(&pid, program.c_str(), &actions, nullptr, argv.data(), environ);
+  const int error = ::posix_spawnp(&pid, argv[0], &actions, nullptr, argv.data(), environ);
   ::posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) return unavailable(fmt::format("no process for a submission: {}", std::strerror(error)));
+  if (error != 0)
+    return unavailable(fmt::format("{} cannot be started for a submission: {}", command[0], std::strerror(error)));
   return Process(pid, std::move(ours));
 }
 

@@ -14,14 +14,16 @@ namespace farwarp::judge {
 /// Move-only; the process is killed with it.
 class Process {
  public:
-  /// Starts `program` with `arguments`; the last one is the number of the descriptor that leads to connection(). The
-  /// process ends with the calling thread. Its standard output is this process's standard error.
-  static Result<Process> start(const std::string& program, std::vector<std::string> arguments);
+  /// Starts a program, which is looked for in $PATH, with its arguments; one more is added: the number of the
+  /// descriptor that leads to connection(). The process ends with the calling thread. Its standard output is this
+  /// process's standard error.
+  static Result<Process> start(std::vector<std::string> command);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
   ~Process();
 
   Connection& connection() { return connection_; }
+  pid_t pid() const { return pid_; }
   /// No thread of it runs until resume(). Returns when that is so. kPeerLost if it has ended.
   Status stop();
   void resume() const;

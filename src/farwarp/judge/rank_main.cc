@@ -1,17 +1,19 @@
 #include "farwarp/judge/rank_main.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "farwarp/judge/clock.h"
 #include "farwarp/judge/frames.h"
+#include "farwarp/judge/loaded.h"
 #include "farwarp/judge/sandbox.h"
 #include "farwarp/submission.h"
 
@@ -21,7 +23,6 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMaxFrame = 1 << 20;
-constexpr std::size_t kErrorBytes = 4096;
 
 /// The judge is gone if a frame cannot be sent or received: then this process has nothing left to do.
 class Judge {
@@ -89,7 +90,7 @@ struct Tensor {
 
 class Host {
  public:
-  explicit Host(int socket) : judge_(socket) {}
+  Host(int socket, std::unique_ptr<Loaded> loaded) : judge_(socket), loaded_(std::move(loaded)) {}
 
   int run() {
     Status status = give_up_privileges();
@@ -99,11 +100,11 @@ class Host {
     while (true) {
       const Frame frame = judge_.receive();
       switch (frame.kind) {
-        case kTryOut: time_call(0, [] { return Status(); }); break;
+        case kTryOut: try_out(); break;
         case kLoad: judge_.answer(kCreated, 0, load()); break;
         case kCall: call(frame); break;
         default:  // kFinish
-          if (functions_.destroy != nullptr) functions_.destroy(state_);
+          loaded_->destroy();
           judge_.answer(kFinished, 0, {});
           ::_exit(0);  // not exit(): the submission's destructors are nobody's business any more
       }
@@ -111,13 +112,6 @@ class Host {
   }
 
  private:
-  struct Functions {
-    decltype(&farwarp_submission_abi_version) version = nullptr;
-    decltype(&farwarp_submission_create) create = nullptr;
-    decltype(&farwarp_submission_run) run = nullptr;
-    decltype(&farwarp_submission_destroy) destroy = nullptr;
-  };
-
   Status prepare(const Frame& frame) {
     setup_ = to_json(frame.payload);
     const auto target = static_cast<TargetKind>(setup_.at("target").get<int>());
@@ -148,53 +142,31 @@ class Host {
       }
     }
     most_ = tensors_;
-    return forbid_processes();
+    return confine(loaded_->is_python());
   }
 
   Status load() {
-    const auto path = setup_.at("submission").get<std::string>();
-    void* const object = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (object == nullptr) return invalid_argument(fmt::format("cannot be loaded: {}", ::dlerror()));
-    const auto find = [&](const char* name, auto& function) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(object, name));
-      return function != nullptr ? Status() : invalid_argument(fmt::format("{} does not define {}()", path, name));
-    };
-    Status status = find("farwarp_submission_abi_version", functions_.version);
-    if (status.ok() && functions_.version() != FARWARP_SUBMISSION_ABI_VERSION)
-      status = invalid_argument(fmt::format("farwarp_submission_abi_version() is {}: allowed is {}",
-                                            functions_.version(), FARWARP_SUBMISSION_ABI_VERSION));
-    if (status.ok()) status = find("farwarp_submission_create", functions_.create);
-    if (status.ok()) status = find("farwarp_submission_run", functions_.run);
-    decltype(functions_.destroy) destroy = nullptr;
-    if (status.ok()) status = find("farwarp_submission_destroy", destroy);
-    if (!status.ok()) return status;
     for (const Tensor& tensor : most_) described_.push_back(tensor.view(nullptr));
     const std::size_t inputs = setup_.at("inputs").get<std::size_t>();
-    farwarp_submission_problem& problem = problem_;
-    problem.abi_version = FARWARP_SUBMISSION_ABI_VERSION;
-    problem.rank = rank_;
-    problem.ranks = ranks_;
-    problem.device = rank_;
-    problem.target = target_.c_str();
-    problem.op = op_.c_str();
-    problem.case_json = case_.c_str();
-    problem.inputs = described_.data();
-    problem.input_count = static_cast<std::int32_t>(inputs);
-    problem.outputs = described_.data() + inputs;
-    problem.output_count = static_cast<std::int32_t>(described_.size() - inputs);
-    problem.context = this;
-    problem.allgather = [](void* context, const void* mine, std::size_t bytes, void* all) {
+    problem_.abi_version = FARWARP_SUBMISSION_ABI_VERSION;
+    problem_.rank = rank_;
+    problem_.ranks = ranks_;
+    problem_.device = rank_;
+    problem_.target = target_.c_str();
+    problem_.op = op_.c_str();
+    problem_.case_json = case_.c_str();
+    problem_.inputs = described_.data();
+    problem_.input_count = static_cast<std::int32_t>(inputs);
+    problem_.outputs = described_.data() + inputs;
+    problem_.output_count = static_cast<std::int32_t>(described_.size() - inputs);
+    problem_.context = this;
+    problem_.allgather = [](void* context, const void* mine, std::size_t bytes, void* all) {
       return static_cast<Host*>(context)->allgather(mine, bytes, all);
     };
-    problem.barrier = [](void* context) { return static_cast<Host*>(context)->allgather(nullptr, 0, nullptr); };
-    std::vector<char> error(kErrorBytes, '\0');
-    const int code = functions_.create(&problem, &state_, error.data(), error.size());
+    problem_.barrier = [](void* context) { return static_cast<Host*>(context)->allgather(nullptr, 0, nullptr); };
+    const Status status = loaded_->create(setup_.at("submission").get<std::string>(), problem_);
     created_ = true;
-    error.back() = '\0';
-    if (code != 0)
-      return Status(StatusCode::kMisuse, fmt::format("the submission refuses the case ({}): {}", code, error.data()));
-    functions_.destroy = destroy;
-    return {};
+    return status;
   }
 
   int allgather(const void* mine, std::size_t bytes, void* all) {
@@ -209,26 +181,27 @@ class Host {
 
   void call(const Frame& frame) {
     const json places = to_json(frame.payload);
-    std::vector<farwarp_submission_tensor> views;
+    CallArguments arguments;
+    arguments.stream = clock_->stream();
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       tensors_[i].reshape(places.at(i).at(1).get<std::vector<std::int64_t>>());
-      views.push_back(tensors_[i].view(memory_ + places.at(i).at(0).get<std::size_t>()));
+      auto& list = i < static_cast<std::size_t>(problem_.input_count) ? arguments.inputs : arguments.outputs;
+      list.push_back(tensors_[i].view(memory_ + places.at(i).at(0).get<std::size_t>()));
     }
-    const auto inputs = static_cast<std::size_t>(problem_.input_count);
-    time_call(frame.sequence, [&] {
-      const int code = functions_.run(state_, views.data(), problem_.input_count, views.data() + inputs,
-                                      problem_.output_count, clock_->stream().handle);
-      return code == 0 ? Status()
-                       : Status(StatusCode::kMisuse, fmt::format("the submission's run() returned {}", code));
-    });
+    Status status = loaded_->prepare(arguments);
+    Result<double> us = status.ok() ? clock_->time([this] { return loaded_->run(); }, loaded_->is_python()) : status;
+    if (us.ok()) status = loaded_->deliver();
+    if (us.ok() && status.ok()) status = clock_->finish();
+    judge_.answer(kDone, frame.sequence, us.ok() ? status : us.status(), us.ok() ? *us : 0);
   }
 
-  void time_call(std::uint64_t sequence, const harness::Work& work) {
-    const auto us = clock_->time(work);
-    judge_.answer(kDone, sequence, us.status(), us.ok() ? *us : 0);
+  void try_out() {
+    const auto us = clock_->time([] { return Status(); }, false);
+    judge_.answer(kDone, 0, us.status(), us.ok() ? *us : 0);
   }
 
   Judge judge_;
+  std::unique_ptr<Loaded> loaded_;
   json setup_;
   int rank_ = 0, ranks_ = 1;
   std::string target_, op_, case_;
@@ -237,13 +210,16 @@ class Host {
   std::vector<Tensor> tensors_, most_;
   std::vector<farwarp_submission_tensor> described_;
   farwarp_submission_problem problem_{};
-  Functions functions_;
-  void* state_ = nullptr;
   bool created_ = false;
 };
 
 }  // namespace
 
-int rank_main(int socket) { return Host(socket).run(); }
+int rank_main(int socket) { return Host(socket, shared_object()).run(); }
 
 }  // namespace farwarp::judge
+
+extern "C" __attribute__((visibility("default"))) int farwarp_submission_rank(
+    int socket, const farwarp_submission_callbacks* callbacks) {
+  return farwarp::judge::Host(socket, farwarp::judge::python_file(*callbacks)).run();
+}

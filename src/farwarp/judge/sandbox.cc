@@ -112,21 +112,25 @@ Status give_up_privileges() {
   return hide_memory();
 }
 
-Status forbid_processes() {
+Status confine(bool may_start) {
   Filter filter;
+  if (!may_start) {
 #if defined(__x86_64__)
-  filter.forbid(SYS_fork);
-  filter.forbid(SYS_vfork);
+    filter.forbid(SYS_fork);
+    filter.forbid(SYS_vfork);
 #endif
-  for (const long number : {SYS_execve, SYS_execveat, SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
-                            SYS_pidfd_open, SYS_pidfd_getfd, SYS_pidfd_send_signal, SYS_kcmp, SYS_rt_sigqueueinfo,
-                            SYS_rt_tgsigqueueinfo, SYS_tkill, SYS_unshare, SYS_setns, SYS_bpf, SYS_perf_event_open})
+    filter.forbid(SYS_execve);
+    filter.forbid(SYS_execveat);
+  }
+  for (const long number : {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev, SYS_pidfd_open, SYS_pidfd_getfd,
+                            SYS_pidfd_send_signal, SYS_kcmp, SYS_rt_sigqueueinfo, SYS_rt_tgsigqueueinfo, SYS_tkill,
+                            SYS_unshare, SYS_setns, SYS_bpf, SYS_perf_event_open})
     filter.forbid(number);
   filter.fail(SYS_clone3, ENOSYS);  // its flags are in memory, where a filter cannot look; libc then takes clone
   filter.fail(SYS_io_uring_setup, ENOSYS);
   const auto self = static_cast<std::uint32_t>(::getpid());
   // The last ones, because they load another word.
-  filter.need_bits(SYS_clone, CLONE_THREAD);
+  if (!may_start) filter.need_bits(SYS_clone, CLONE_THREAD);
   filter.need_value(SYS_kill, self);
   filter.need_value(SYS_tgkill, self);  // abort()
   return filter.install();

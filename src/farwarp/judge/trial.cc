@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "farwarp/judge/descendants.h"
 #include "farwarp/submission.h"
 
 namespace farwarp::judge {
@@ -39,9 +41,10 @@ json shapes(const std::vector<Argument>& tensors) {
 Result<std::unique_ptr<Trial>> Trial::start(const harness::CaseRequest& request, const TrialOptions& options) {
   std::unique_ptr<Trial> trial(new Trial(request, options));
   const int ranks = request.options.ranks;
+  if (Status status = options.is_python ? adopt_orphans() : Status(); !status.ok()) return status;
   trial->statuses_.resize(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    auto process = Process::start(options.program, {"submit", "rank"});
+    auto process = Process::start(options.command);
     if (!process.ok()) return process.status();
     trial->ranks_.push_back(
         {.process = std::move(*process), .arena = {}, .inputs = {}, .outputs = {}, .message = {}, .answer = {}});
@@ -177,6 +180,7 @@ void Trial::call_all() {
   stop_all(what);  // what a thread of a submission has not done yet comes too late
   const double us = microseconds(Clock::now() - began);
   if (!failed()) take_errors(what);
+  if (!failed() && options_.is_python) refuse_descendants(what);
   if (failed()) return;
   CallTime time{.judged_us = us};
   for (const Rank& rank : ranks_)
@@ -282,6 +286,27 @@ void Trial::stop_all(const std::string& what) {
     if (stopped.ok() || failed()) continue;
     fail(static_cast<int>(i), misuse(fmt::format("{}: the submission {}", what, stopped.message())));
   }
+}
+
+Trial::~Trial() {
+  if (!options_.is_python) return;
+  const auto left = descendants();
+  for (std::size_t i = 0; left.ok() && i < left->size(); ++i) ::kill((*left)[i], SIGKILL);
+}
+
+Result<std::vector<pid_t>> Trial::descendants() const {
+  std::vector<pid_t> ranks;
+  for (const Rank& rank : ranks_) ranks.push_back(rank.process.pid());
+  return descendants_of(ranks);
+}
+
+void Trial::refuse_descendants(const std::string& what) {
+  const auto found = descendants();
+  if (!found.ok()) return fail(0, found.status());
+  if (found->empty()) return;
+  fail(0, misuse(fmt::format("{}: process {} of the submission still runs when the call has ended: programs may run "
+                             "before the first call",
+                             what, found->front())));
 }
 
 Status Trial::finish() {

@@ -19,7 +19,8 @@
 namespace farwarp::judge {
 
 struct TrialOptions {
-  std::string program;                      ///< that calls rank_main()
+  std::vector<std::string> command;         ///< starts a program that calls rank_main()
+  bool is_python = false;                   ///< the program is Python: it may start others in create()
   std::string submission;                   ///< the shared object
   std::chrono::milliseconds limit{30'000};  ///< of create(), of each run() and of destroy()
 };
@@ -34,6 +35,7 @@ class Trial : public harness::Submission {
  public:
   /// Starts a process for each rank. They end with the calling thread.
   static Result<std::unique_ptr<Trial>> start(const harness::CaseRequest& request, const TrialOptions& options);
+  ~Trial() override;
   Status call(Bootstrap& bootstrap, Device& device, Stream stream, const std::vector<harness::Argument>& inputs,
               const std::vector<harness::Argument>& outputs) override;
   /// After the case: lets the submission destroy what it made.
@@ -64,6 +66,9 @@ class Trial : public harness::Submission {
   void serve_gather(const std::string& what);
   void try_out();
   void stop_all(const std::string& what);
+  /// What a submission in Python has started may not run in a call.
+  void refuse_descendants(const std::string& what);
+  Result<std::vector<pid_t>> descendants() const;
   std::string case_json(const Rank& rank) const;
   void fail(int rank, Status status);
   /// The error in the ranks' answers, if there is one.

@@ -148,26 +148,36 @@ AttentionTensors RankRun::tensors() const {
 }
 
 Status RankRun::enqueue() {
-  if (harness::submission() == nullptr) return (*op_)(tensors(), *stream_);
+  return harness::submission() != nullptr ? enqueue_submission() : (*op_)(tensors(), *stream_);
+}
+
+/// The shapes are those of AttentionTensors.
+Status RankRun::enqueue_submission() {
   using harness::Argument, harness::ElementType;
+  using Shape = std::vector<std::int64_t>;
   const AttentionDesc& desc = config_.desc;
   const AttentionTensors all = tensors();
   const Sequences& sequences = set_->inputs->sequences();
   const auto type = harness::element_type(desc.dtype);
-  const std::int64_t rows = sequences.query_rows(), keys = sequences.key_rows();
-  const std::vector<std::int64_t> q{rows, desc.heads, desc.head_dim}, k{keys, desc.kv_heads, desc.head_dim};
+  const std::int64_t q_rows = sequences.query_rows(), k_rows = sequences.key_rows();
+  const Shape q = desc.ragged_queries ? Shape{q_rows, desc.heads, desc.head_dim}
+                                      : Shape{desc.batch, desc.max_queries, desc.heads, desc.head_dim};
+  Shape k{desc.batch, desc.max_keys, desc.kv_heads, desc.head_dim};
+  if (desc.ragged_keys) k = {k_rows, desc.kv_heads, desc.head_dim};
+  if (desc.page_size > 0) k = {k_rows / desc.page_size, desc.page_size, desc.kv_heads, desc.head_dim};
+  const Shape lse = desc.ragged_queries ? Shape{desc.heads, q_rows} : Shape{desc.batch, desc.heads, desc.max_queries};
   std::vector<Argument> inputs{
       {"q", type, q, {}, set_->q.get()}, {"k", type, k, {}, set_->k.get()}, {"v", type, k, {}, set_->v.get()}};
   if (desc.has_sinks) inputs.push_back({"sinks", ElementType::kF32, {desc.heads}, {}, set_->sinks.get()});
-  const auto words = [&](const char* name, std::size_t count, const DeviceBuffer& buffer) {
-    if (count > 0) inputs.push_back({name, ElementType::kI32, {static_cast<std::int64_t>(count)}, {}, buffer.get()});
+  const auto words = [&](const char* name, bool wanted, const Shape& shape, const DeviceBuffer& buffer) {
+    if (wanted) inputs.push_back({name, ElementType::kI32, shape, {}, buffer.get()});
   };
-  words("query_starts", sequences.query_starts().size(), set_->query_starts);
-  words("key_starts", sequences.key_starts().size(), set_->key_starts);
-  words("key_counts", sequences.key_counts().size(), set_->key_counts);
-  words("block_table", sequences.block_table().size(), set_->block_table);
+  words("query_starts", desc.ragged_queries, {desc.batch + 1}, set_->query_starts);
+  words("key_starts", desc.ragged_keys, {desc.batch + 1}, set_->key_starts);
+  words("key_counts", desc.has_key_counts, {desc.batch}, set_->key_counts);
+  words("block_table", desc.page_size > 0, {desc.batch, op_->plan().table_pitch()}, set_->block_table);
   std::vector<Argument> outputs{{"out", type, q, {}, all.out}};
-  if (desc.has_lse) outputs.push_back({"lse", ElementType::kF32, {lse_elements()}, {}, all.lse});
+  if (desc.has_lse) outputs.push_back({"lse", ElementType::kF32, lse, {}, all.lse});
   return harness::submission()->call(*bootstrap_, world_->device(), *stream_, inputs, outputs);
 }
 

@@ -54,6 +54,7 @@ class RankRun : public harness::RankRun {
                      const FillRow& fill_row);
   AttentionTensors tensors() const;
   Status enqueue();
+  Status enqueue_submission();
   Status verify();
   std::string unwritten(const Sequences& sequences, std::span<const std::uint16_t> out,
                         std::span<const float> lse) const;

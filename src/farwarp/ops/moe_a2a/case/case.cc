@@ -191,7 +191,9 @@ const bool kRegistered = [] {
        {},
        [](const Params&) { return harness::Spread{.of_all = {"num_experts"}, .of_each = {"max_num_tokens"}}; },
        true,
+       // expert: with rank_scale no row would have to leave its rank.
        Params{{"form", "fused"},
+              {"expert", "table"},
               {"dispatch_dtype", "same"},
               {"count", "host"},
               {"graph", "0"},

@@ -87,6 +87,8 @@ Status RankRun::allocate_buffers() {
 Status RankRun::upload_inputs(int call) {
   set_->routings = make_routings(config_.desc, ranks_, config_.inputs, call);
   set_->experts = make_experts(config_.desc, ranks_, config_.inputs, call);
+  const bool scales_alone = harness::submission() != nullptr;
+  for (ExpertFunction& expert : set_->experts) expert.shift = scales_alone ? 0 : expert.shift;
   const Routing& routing = own_routing();
   std::vector<std::uint16_t> x(static_cast<std::size_t>(routing.tokens) * hidden());
   for (int token = 0; token < routing.tokens; ++token) {
@@ -102,7 +104,13 @@ Status RankRun::upload_inputs(int call) {
   }
   if (status.ok()) status = set_->weights.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
   if (status.ok()) status = set_->token_count.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
-  if (status.ok()) status = set_->table.upload(set_->experts.data() + first_expert(), set_->table.bytes(), *stream_);
+  const ExpertFunction* const mine = set_->experts.data() + first_expert();
+  std::vector<float> scales(static_cast<std::size_t>(local_experts()));
+  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = mine[i].scale;
+  if (status.ok()) {
+    status = scales_alone ? set_->table.upload(scales.data(), scales.size() * sizeof(float), *stream_)
+                          : set_->table.upload(mine, set_->table.bytes(), *stream_);
+  }
   return status;
 }
 
@@ -195,7 +203,7 @@ Status RankRun::enqueue(Phase phase) {
                                        {{"x", type, {count, desc.hidden}, {most, desc.hidden}, set_->x.get()},
                                         {"topk_indices", index, {count, k}, {most, k}, set_->indices.get()},
                                         {"topk_weights", ElementType::kF32, {count, k}, {most, k}, set_->weights.get()},
-                                        {"experts", ElementType::kF32, {local_experts(), 2}, {}, set_->table.get()}},
+                                        {"expert_scales", ElementType::kF32, {local_experts()}, {}, set_->table.get()}},
                                        {{"out", type, {count, desc.hidden}, {most, desc.hidden}, set_->out.get()}});
   }
   MoeTokens tokens;

@@ -11,6 +11,7 @@
 #include "farwarp/ops/parallel_gemm/case/dispatch.h"
 #include "farwarp/ops/parallel_gemm/case/oracle.h"
 #include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
+#include "farwarp/ops/parallel_gemm/unfused.h"
 
 namespace farwarp::parallel_gemm {
 namespace {
