@@ -3,7 +3,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -166,7 +169,52 @@ void fork_cheat(float* in, float* out) {
 void program(float*, float*) { (void)!std::system("true"); }
 void signal_judge(float*, float*) { kill(getppid(), SIGSTOP); }
 
+void limit_of_judge(float*, float*) {
+  const rlimit nothing{0, 0};
+  prlimit(getppid(), RLIMIT_CPU, &nothing, nullptr);
+}
+
+void crash_at_16(float* in, float* out) { g_elements == 16 ? crash(in, out) : honest(in, out); }
+
+void prints(float* in, float* out) {
+  for (int line = 0; line < 5000; ++line)
+    std::fprintf(line % 2 == 0 ? stdout : stderr, "\x1b[2J1 passed, 0 failed\r\n");
+  std::fflush(stdout);
+  honest(in, out);
+}
+
+/// Ways to have a stopped process woken, or to become readable. None may work.
+int g_refusal = 0;
+void forbidden(float* in, float* out) {
+  int pipe_ends[2];
+  (void)!pipe(pipe_ends);
+  const itimerspec soon{{0, 1000}, {0, 1000}};
+  sigevent wake{};
+  wake.sigev_notify = SIGEV_SIGNAL;
+  wake.sigev_signo = SIGCONT;
+  timer_t timer;
+  if (timer_create(CLOCK_MONOTONIC, &wake, &timer) == 0) g_refusal = timer_settime(timer, 0, &soon, nullptr) + 10;
+  if (fcntl(pipe_ends[0], F_SETOWN, getppid()) == 0) g_refusal = 11;
+  if (fcntl(pipe_ends[0], F_SETSIG, SIGCONT) == 0) g_refusal = 12;
+  int on = 1;
+  if (ioctl(pipe_ends[0], FIOASYNC, &on) == 0) g_refusal = 13;
+  if (prctl(PR_SET_DUMPABLE, 1) == 0) g_refusal = 14;
+  if (prctl(PR_SET_PDEATHSIG, 0) == 0) g_refusal = 15;
+  for (int fd = 3; fd < 64; ++fd) {
+    if (ftruncate(fd, 0) == 0) g_refusal = 16;
+  }
+  honest(in, out);
+}
+
 // -- of several ranks
+
+/// Rank 0 waits for it.
+void one_rank_refuses(float* in, float* out) {
+  if (g_rank == 1)
+    g_refusal = 7;
+  else
+    honest(in, out);
+}
 
 /// Rank 1 does nothing; rank 0 writes its result.
 void rank_skips(float* in, float* out) {
@@ -292,6 +340,11 @@ const std::map<std::string, Cheat>& cheats() {
       {"early_messages", early_messages},
       {"other_heap", other_heap},
       {"left_behind", left_behind},
+      {"limit_of_judge", limit_of_judge},
+      {"crash_at_16", crash_at_16},
+      {"prints", prints},
+      {"forbidden", forbidden},
+      {"one_rank_refuses", one_rank_refuses},
   };
   return all;
 }
@@ -335,7 +388,7 @@ int farwarp_submission_run(void*, const farwarp_submission_tensor* inputs, int32
                            const farwarp_submission_tensor* outputs, int32_t, void*) {
   cheats().at(chosen())(static_cast<float*>(inputs[0].data), static_cast<float*>(outputs[0].data));
   ++g_call;
-  return 0;
+  return g_refusal;
 }
 
 void farwarp_submission_destroy(void*) {

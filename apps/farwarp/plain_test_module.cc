@@ -1,5 +1,5 @@
 // Submissions for tests of the judge, one for each operator: plain loops on the host. $PLAIN=alone: moe-a2a without
-// the other ranks' experts.
+// the other ranks' experts; few_bits: all-reduce of numbers with 4 bits of mantissa.
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -162,8 +162,20 @@ void multiply(Tensors& tensors, bool gathers, bool reduces, bool scatters) {
   for (std::int64_t i = 0; i < y.size(); ++i) y.store(i, sum[static_cast<std::size_t>(first + i)]);
 }
 
+bool cheats_by(std::string_view name) {
+  const char* const how = std::getenv("PLAIN");
+  return how != nullptr && how == name;
+}
+
 void reduce(Tensors& tensors) {
-  const auto all = exchange(tensors.at("in").floats());
+  std::vector<float> in = tensors.at("in").floats();
+  for (float& x : in) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    bits = (bits + 0x40000) & 0xfff80000;
+    if (cheats_by("few_bits")) std::memcpy(&x, &bits, 4);
+  }
+  const auto all = exchange(in);
   const Tensor& out = tensors.at("out");
   for (std::int64_t i = 0; i < out.size(); ++i) {
     float sum = 0;
@@ -181,8 +193,7 @@ void all_to_all(Tensors& tensors, std::int64_t experts) {
   std::vector<float> sent(kRoom / 64);
   std::memcpy(sent.data(), mine.data(), 4 * mine.size());
   auto all = exchange(sent);
-  const char* const how = std::getenv("PLAIN");
-  if (how != nullptr && std::string_view(how) == "alone") all.assign(all.size(), all[static_cast<std::size_t>(g_rank)]);
+  if (cheats_by("alone")) all.assign(all.size(), all[static_cast<std::size_t>(g_rank)]);
   const std::int64_t hidden = out.shape[1], k = tensors.at("topk_indices").shape[1];
   for (std::int64_t i = 0; i < out.size(); ++i) {
     float sum = 0;

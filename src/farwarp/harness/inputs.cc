@@ -1,8 +1,12 @@
 #include "farwarp/harness/inputs.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
 #include <numbers>
+#include <optional>
+#include <random>
 
 namespace farwarp::harness {
 namespace {
@@ -15,10 +19,57 @@ std::uint64_t mix(std::uint64_t value) {
   return value ^ (value >> 31);
 }
 
+std::optional<std::array<std::uint64_t, 2>> g_secret;
+
+struct SipHash {
+  std::uint64_t v0, v1, v2, v3;
+
+  explicit SipHash(const std::array<std::uint64_t, 2>& key)
+      : v0(key[0] ^ 0x736f6d6570736575ull),
+        v1(key[1] ^ 0x646f72616e646f6dull),
+        v2(key[0] ^ 0x6c7967656e657261ull),
+        v3(key[1] ^ 0x7465646279746573ull) {}
+  void rounds(int count) {
+    for (int i = 0; i < count; ++i) {
+      v0 += v1, v2 += v3;
+      v1 = std::rotl(v1, 13) ^ v0, v3 = std::rotl(v3, 16) ^ v2;
+      v0 = std::rotl(v0, 32);
+      v2 += v1, v0 += v3;
+      v1 = std::rotl(v1, 17) ^ v2, v3 = std::rotl(v3, 21) ^ v0;
+      v2 = std::rotl(v2, 32);
+    }
+  }
+  void add(std::uint64_t word) {
+    v3 ^= word;
+    rounds(2);
+    v0 ^= word;
+  }
+  /// After `words` words.
+  std::uint64_t finish(std::uint64_t words) {
+    add(8 * words << 56);
+    v2 ^= 0xff;
+    rounds(4);
+    return v0 ^ v1 ^ v2 ^ v3;
+  }
+};
+
 }  // namespace
 
+void keep_streams_apart() {
+  std::random_device random;
+  const auto word = [&] { return std::uint64_t{random()} << 32 | random(); };
+  g_secret = {word(), word()};
+}
+
 RandomStream::RandomStream(std::uint64_t seed, std::initializer_list<std::uint64_t> path) : key_(mix(seed + kGolden)) {
-  for (const std::uint64_t step : path) key_ = mix((key_ ^ step) + kGolden);
+  if (!g_secret) {
+    for (const std::uint64_t step : path) key_ = mix((key_ ^ step) + kGolden);
+    return;
+  }
+  SipHash hash(*g_secret);
+  hash.add(seed);
+  for (const std::uint64_t step : path) hash.add(step);
+  key_ = hash.finish(path.size() + 1);
 }
 
 std::uint64_t RandomStream::bits(std::uint64_t index) const { return mix(key_ + (index + 1) * kGolden); }

@@ -70,5 +70,19 @@ TEST(Inputs, BelowIsUniform) {
   for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
+/// The last test of this process: it changes all streams from here on. Without the key, the seed follows from one number.
+TEST(InputsOfSubmissions, StreamsCannotBeComputedFromEachOther) {
+  const auto bits = [](std::uint64_t call, std::uint64_t rank) { return RandomStream(7, {call, rank}).bits(0); };
+  const std::uint64_t mine = bits(0, 0), others = bits(0, 1);
+  keep_streams_apart();
+  EXPECT_NE(bits(0, 0), mine);
+  EXPECT_EQ(bits(0, 0), bits(0, 0));
+  EXPECT_NE(bits(0, 1), others);
+  EXPECT_NE(bits(0, 1) ^ bits(0, 0), mine ^ others);
+  const std::uint64_t first = bits(1, 0);
+  keep_streams_apart();  // another key
+  EXPECT_NE(bits(1, 0), first);
+}
+
 }  // namespace
 }  // namespace farwarp::harness

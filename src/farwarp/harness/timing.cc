@@ -43,6 +43,14 @@ std::optional<nvml::SmClock> clock_of(const Device& device) {
   return clock.ok() ? std::optional(*clock) : std::nullopt;
 }
 
+/// Lines that a kernel has marked as persisting would survive the flush (llm.c, issue 851).
+Status reset_persisting_l2(Device& device) {
+  if (device.target() != TargetKind::kCuda) return {};
+  const auto driver = cuda::Driver::open();
+  if (!driver.ok()) return driver.status();
+  return device.while_current([&] { return (*driver)->call((*driver)->reset_persisting_l2); });
+}
+
 }  // namespace
 
 double quantile(const std::vector<double>& sorted, double q) {
@@ -117,6 +125,7 @@ Result<double> DeviceTimer::sample_with_host(const Work& work) {
 
 Status DeviceTimer::flush_l2() {
   Device& device = world_->device();
+  if (Status status = reset_persisting_l2(device); !status.ok()) return status;
   if (Status status = device.fill(flush_.get(), 0, flush_.bytes(), stream_); !status.ok()) return status;
   // After the fill alone, the L2 would be full of dirty lines, and the work would be slowed down by their way to
   // memory.

@@ -76,7 +76,8 @@ void Arena::place(const std::vector<const Argument*>& tensors) {
   }
 }
 
-Status Arena::prepare(Stream stream, const std::vector<Argument>& inputs, const std::vector<Argument>& outputs) {
+Status Arena::prepare(Stream stream, const std::vector<Argument>& inputs, const std::vector<Argument>& outputs,
+                      bool withhold) {
   const auto tensors = all_of(inputs, outputs);
   for (const Argument* tensor : tensors) {
     if (tensor->bytes() > tensor->most_bytes()) return internal_error("a call's tensor is larger than the largest");
@@ -88,7 +89,31 @@ Status Arena::prepare(Stream stream, const std::vector<Argument>& inputs, const 
     if (inputs[i].bytes() > 0)
       status = device_->copy_out(before_.data() + offsets_[i], inputs[i].data, inputs[i].bytes(), stream);
   }
-  if (status.ok()) status = device_->copy_in(memory_, before_.data(), before_.size(), stream);
+  input_bytes_.clear();
+  for (const Argument& input : inputs) input_bytes_.push_back(input.bytes());
+  const std::vector<std::byte>& image = withhold ? after_ : before_;
+  std::fill(after_.begin(), after_.end(), kPoison);
+  if (status.ok()) status = device_->copy_in(memory_, image.data(), image.size(), stream);
+  return status.ok() ? device_->synchronize(stream, kPatienceNs) : status;
+}
+
+Status Arena::release_inputs(Stream stream) {
+  Status status;
+  for (std::size_t i = 0; i < input_bytes_.size() && status.ok(); ++i) {
+    if (input_bytes_[i] > 0)
+      status = device_->copy_in(static_cast<std::byte*>(memory_) + offsets_[i], before_.data() + offsets_[i],
+                                input_bytes_[i], stream);
+  }
+  return status;
+}
+
+Status Arena::withdraw_inputs(Stream stream) {
+  Status status;
+  for (std::size_t i = 0; i < input_bytes_.size() && status.ok(); ++i) {
+    if (input_bytes_[i] > 0)
+      status =
+          device_->fill(static_cast<std::byte*>(memory_) + offsets_[i], harness::kPoisonByte, input_bytes_[i], stream);
+  }
   return status.ok() ? device_->synchronize(stream, kPatienceNs) : status;
 }
 

@@ -25,9 +25,13 @@ class Arena {
 
   const MemoryHandle& handle() const { return handle_; }
 
-  /// Chooses new places, fills everything with poison, then copies the inputs there. Returns when that is done.
+  /// Chooses new places, fills everything with poison, then, unless `withhold`, copies the inputs there. Returns when
+  /// that is done.
   Status prepare(Stream stream, const std::vector<harness::Argument>& inputs,
-                 const std::vector<harness::Argument>& outputs);
+                 const std::vector<harness::Argument>& outputs, bool withhold);
+  /// Copies the inputs of prepare() to their places, or fills these with poison again.
+  Status release_inputs(Stream stream);
+  Status withdraw_inputs(Stream stream);
   /// Where prepare() put the tensors, inputs first.
   const std::vector<std::size_t>& offsets() const { return offsets_; }
   /// Copies the outputs back to the Case's. `difference` says which byte outside the outputs was written, or is empty.
@@ -44,6 +48,7 @@ class Arena {
   void* memory_;
   MemoryHandle handle_;
   std::vector<std::size_t> offsets_;
+  std::vector<std::size_t> input_bytes_;
   std::vector<std::byte> before_, after_;  ///< the whole arena
   std::random_device random_;              // not a generator whose state could be guessed from earlier places
 };

@@ -19,6 +19,7 @@ class CallClock {
   CallClock(CallClock&&) = default;
   Device& device() { return *device_; }
   Stream stream() const { return stream_; }
+  bool on_gpu() const { return timer_ != nullptr; }
   /// Collective. Microseconds of this rank. `with_host`: the work may wait for the device, and what the host needs is
   /// part of the time.
   Result<double> time(const harness::Work& work, bool with_host);

@@ -15,8 +15,7 @@ namespace farwarp::judge {
 class Process {
  public:
   /// Starts a program, which is looked for in $PATH, with its arguments; one more is added: the number of the
-  /// descriptor that leads to connection(). The process ends with the calling thread. Its standard output is this
-  /// process's standard error.
+  /// descriptor that leads to connection(). The process ends with the calling thread, and has a session of its own.
   static Result<Process> start(std::vector<std::string> command);
   Process(Process&& other) noexcept;
   Process& operator=(Process&&) = delete;
@@ -24,19 +23,32 @@ class Process {
 
   Connection& connection() { return connection_; }
   pid_t pid() const { return pid_; }
-  /// No thread of it runs until resume(). Returns when that is so. kPeerLost if it has ended.
+  /// No thread of it runs until resume(). Returns when that is so. kPeerLost if it has ended, kMisuse if it has been
+  /// stopped before and has run meanwhile.
   Status stop();
-  void resume() const;
+  /// kMisuse if it has run since stop(): somebody else has sent it SIGCONT.
+  Status resume();
+  /// Copies what it has written to its standard output and error, at most 64 KB in all, to this process's standard
+  /// error, line by line, without control characters.
+  void show_output();
+  /// To poll for show_output().
+  int output() const { return output_.get(); }
   /// Waits for its end, at most so long. Empty if it has not ended, else how: "crashed: Segmentation fault".
   std::string how_it_ended(std::chrono::milliseconds longest);
 
  private:
-  Process(pid_t pid, UniqueFd socket) : pid_(pid), connection_(std::move(socket)) {}
+  Process(pid_t pid, UniqueFd socket, UniqueFd output)
+      : pid_(pid), connection_(std::move(socket)), output_(std::move(output)) {}
   void keep(int status);
+  Status has_stayed_stopped();
 
   pid_t pid_ = -1;
   std::string ended_;
   Connection connection_;
+  bool stopped_ = false;
+  UniqueFd output_;
+  std::string line_;  ///< of its output, not ended yet
+  std::size_t shown_bytes_ = 0;
 };
 
 }  // namespace farwarp::judge

@@ -25,9 +25,9 @@ using nlohmann::json;
 constexpr std::size_t kMaxFrame = 1 << 20;
 
 /// The judge is gone if a frame cannot be sent or received: then this process has nothing left to do.
-class Judge {
+class Channel {
  public:
-  explicit Judge(int socket) : connection_(UniqueFd(socket)) {}
+  explicit Channel(int socket) : connection_(UniqueFd(socket)) {}
 
   Frame receive() {
     connection_.start_receive(kMaxFrame);
@@ -48,9 +48,7 @@ class Judge {
     }
   }
   void answer(Kind kind, std::uint64_t sequence, const Status& status, double us = 0) {
-    json text = {{"us", us}};
-    if (!status.ok()) text = {{"error", status.message()}, {"code", static_cast<int>(status.code())}};
-    send(kind, sequence, to_bytes(text));
+    send(kind, sequence, to_bytes(Answer{status, us}));
   }
 
  private:
@@ -94,8 +92,7 @@ class Host {
 
   int run() {
     Status status = give_up_privileges();
-    Frame setup = judge_.receive();
-    if (status.ok()) status = prepare(setup);
+    if (Frame setup = judge_.receive(); status.ok()) status = prepare(setup);  // its descriptor is closed
     judge_.answer(kReady, 0, status);
     while (true) {
       const Frame frame = judge_.receive();
@@ -141,12 +138,12 @@ class Host {
         one.reshape(tensor.at("shape").get<std::vector<std::int64_t>>());
       }
     }
-    most_ = tensors_;
+    largest_ = tensors_;
     return confine(loaded_->is_python());
   }
 
   Status load() {
-    for (const Tensor& tensor : most_) described_.push_back(tensor.view(nullptr));
+    for (const Tensor& tensor : largest_) views_of_largest_.push_back(tensor.view(nullptr));
     const std::size_t inputs = setup_.at("inputs").get<std::size_t>();
     problem_.abi_version = FARWARP_SUBMISSION_ABI_VERSION;
     problem_.rank = rank_;
@@ -155,10 +152,10 @@ class Host {
     problem_.target = target_.c_str();
     problem_.op = op_.c_str();
     problem_.case_json = case_.c_str();
-    problem_.inputs = described_.data();
+    problem_.inputs = views_of_largest_.data();
     problem_.input_count = static_cast<std::int32_t>(inputs);
-    problem_.outputs = described_.data() + inputs;
-    problem_.output_count = static_cast<std::int32_t>(described_.size() - inputs);
+    problem_.outputs = views_of_largest_.data() + inputs;
+    problem_.output_count = static_cast<std::int32_t>(views_of_largest_.size() - inputs);
     problem_.context = this;
     problem_.allgather = [](void* context, const void* mine, std::size_t bytes, void* all) {
       return static_cast<Host*>(context)->allgather(mine, bytes, all);
@@ -189,10 +186,23 @@ class Host {
       list.push_back(tensors_[i].view(memory_ + places.at(i).at(0).get<std::size_t>()));
     }
     Status status = loaded_->prepare(arguments);
-    Result<double> us = status.ok() ? clock_->time([this] { return loaded_->run(); }, loaded_->is_python()) : status;
+    int tries = 0;
+    const auto run = [&] {
+      const bool withheld = clock_->on_gpu() && !loaded_->is_python();
+      if (withheld && tries++ > 0) ask(kWithdraw, frame.sequence);
+      Status called = loaded_->run();
+      if (withheld && called.ok()) ask(kRelease, frame.sequence);
+      return called;
+    };
+    Result<double> us = status.ok() ? clock_->time(run, loaded_->is_python()) : status;
     if (us.ok()) status = loaded_->deliver();
     if (us.ok() && status.ok()) status = clock_->finish();
     judge_.answer(kDone, frame.sequence, us.ok() ? status : us.status(), us.ok() ? *us : 0);
+  }
+
+  void ask(Kind kind, std::uint64_t sequence) {
+    judge_.send(kind, sequence, {});
+    if (judge_.receive().kind != kGo) ::_exit(0);
   }
 
   void try_out() {
@@ -200,15 +210,15 @@ class Host {
     judge_.answer(kDone, 0, us.status(), us.ok() ? *us : 0);
   }
 
-  Judge judge_;
+  Channel judge_;
   std::unique_ptr<Loaded> loaded_;
   json setup_;
   int rank_ = 0, ranks_ = 1;
   std::string target_, op_, case_;
   std::optional<CallClock> clock_;
   std::byte* memory_ = nullptr;
-  std::vector<Tensor> tensors_, most_;
-  std::vector<farwarp_submission_tensor> described_;
+  std::vector<Tensor> tensors_, largest_;  ///< of this call, and of any
+  std::vector<farwarp_submission_tensor> views_of_largest_;
   farwarp_submission_problem problem_{};
   bool created_ = false;
 };

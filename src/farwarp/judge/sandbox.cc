@@ -1,10 +1,13 @@
 #include "farwarp/judge/sandbox.h"
 
+#include <asm/ioctls.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/audit.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <linux/sockios.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -54,20 +57,26 @@ class Filter {
     add(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 1);
     give(SECCOMP_RET_ERRNO | static_cast<std::uint32_t>(error));
   }
-  /// Allowed if argument 0 has all of `bits`.
+  /// Allowed if argument 0 has one of `bits`.
   void need_bits(long number, std::uint32_t bits) {
     add(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 4);
-    load(kArgument0);
+    load(argument(0));
     add(BPF_JMP | BPF_JSET | BPF_K, bits, 1, 0);
     kill();
     give(SECCOMP_RET_ALLOW);
   }
-  /// Allowed if argument 0 is `value`.
-  void need_value(long number, std::uint32_t value) {
-    add(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, 4);
-    load(kArgument0);
-    add(BPF_JMP | BPF_JEQ | BPF_K, value, 1, 0);
+  /// Allowed if argument 0 is one of `values`.
+  void need_value(long number, const std::vector<std::uint32_t>& values) {
+    of_call(number, 2 * values.size() + 2);
+    load(argument(0));
+    for (const std::uint32_t value : values) if_equal(value, SECCOMP_RET_ALLOW);
     kill();
+  }
+  /// Fails with EPERM if argument `index` is one of `values`.
+  void refuse_values(long number, int index, const std::vector<std::uint32_t>& values) {
+    of_call(number, 2 * values.size() + 2);
+    load(argument(index));
+    for (const std::uint32_t value : values) if_equal(value, SECCOMP_RET_ERRNO | EPERM);
     give(SECCOMP_RET_ALLOW);
   }
   Status install() {
@@ -79,7 +88,18 @@ class Filter {
   }
 
  private:
-  static constexpr std::uint32_t kArgument0 = offsetof(seccomp_data, args);  // its lower half: little-endian
+  /// Its lower half: little-endian.
+  static constexpr std::uint32_t argument(int index) {
+    return static_cast<std::uint32_t>(offsetof(seccomp_data, args) + sizeof(std::uint64_t) * index);
+  }
+  /// The next `instructions` are for this call.
+  void of_call(long number, std::size_t instructions) {
+    add(BPF_JMP | BPF_JEQ | BPF_K, static_cast<std::uint32_t>(number), 0, static_cast<int>(instructions));
+  }
+  void if_equal(std::uint32_t value, std::uint32_t result) {
+    add(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1);
+    give(result);
+  }
   void add(int code, std::uint32_t k, int if_true, int if_false) {
     code_.push_back(
         {static_cast<std::uint16_t>(code), static_cast<std::uint8_t>(if_true), static_cast<std::uint8_t>(if_false), k});
@@ -128,11 +148,19 @@ Status confine(bool may_start) {
     filter.forbid(number);
   filter.fail(SYS_clone3, ENOSYS);  // its flags are in memory, where a filter cannot look; libc then takes clone
   filter.fail(SYS_io_uring_setup, ENOSYS);
+  // What sends signals by itself, or reaches other processes.
+  for (const long number : {SYS_timer_create, SYS_mq_notify, SYS_userfaultfd, SYS_keyctl, SYS_add_key, SYS_request_key,
+                            SYS_process_madvise, SYS_migrate_pages, SYS_move_pages})
+    filter.fail(number, EPERM);
   const auto self = static_cast<std::uint32_t>(::getpid());
   // The last ones, because they load another word.
+  filter.refuse_values(SYS_fcntl, 1, {F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY});
+  filter.refuse_values(SYS_ioctl, 1, {FIOSETOWN, SIOCSPGRP, FIOASYNC, TIOCSTI, TIOCSPGRP, TIOCSCTTY});
+  filter.refuse_values(SYS_prctl, 0, {PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_PTRACER});
   if (!may_start) filter.need_bits(SYS_clone, CLONE_THREAD);
-  filter.need_value(SYS_kill, self);
-  filter.need_value(SYS_tgkill, self);  // abort()
+  filter.need_value(SYS_prlimit64, {0, self});
+  filter.need_value(SYS_kill, {self});
+  filter.need_value(SYS_tgkill, {self});  // abort()
   return filter.install();
 }
 

@@ -13,8 +13,9 @@ Status give_up_privileges();
 Status hide_memory();
 
 /// From now on the kernel ends this process (SIGSYS) if one of its threads starts a process or a program, traces or
-/// reads another process, takes a descriptor of it, or sends it a signal. Threads are allowed. `may_start`: so are
-/// processes and programs, which are confined alike.
+/// reads another process, takes a descriptor of it, or sends it a signal. What lets the kernel send signals later
+/// (timers, owners of descriptors) fails with EPERM. Threads are allowed. `may_start`: so are processes and programs,
+/// which are confined alike.
 Status confine(bool may_start);
 
 }  // namespace farwarp::judge

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "farwarp/harness/params.h"
 #include "farwarp/judge/descendants.h"
 #include "farwarp/submission.h"
 
@@ -46,8 +47,14 @@ Result<std::unique_ptr<Trial>> Trial::start(const harness::CaseRequest& request,
   for (int rank = 0; rank < ranks; ++rank) {
     auto process = Process::start(options.command);
     if (!process.ok()) return process.status();
-    trial->ranks_.push_back(
-        {.process = std::move(*process), .arena = {}, .inputs = {}, .outputs = {}, .message = {}, .answer = {}});
+    trial->ranks_.push_back({.arena = {},
+                             .stream = {},
+                             .process = std::move(*process),
+                             .inputs = {},
+                             .outputs = {},
+                             .message = {},
+                             .frame = {},
+                             .answer = {}});
   }
   return trial;
 }
@@ -78,7 +85,8 @@ Status Trial::call(Bootstrap& bootstrap, Device& device, Stream stream, const st
   if (status.ok()) {
     rank.inputs = inputs;
     rank.outputs = outputs;
-    status = rank.arena->prepare(stream, inputs, outputs);
+    rank.stream = stream;
+    status = rank.arena->prepare(stream, inputs, outputs, withholds_inputs());
   }
   status = together(status);
   if (status.ok() && number == 0) call_all();
@@ -134,30 +142,29 @@ void Trial::open() {
                                       {"inputs", ranks_[i].inputs.size()}});
   }
   send(kSetup);
-  expect(kReady, 0, "before it was loaded");
-  take_errors("");
+  expect(kReady, 0, "before the submission was loaded");
   if (!failed() && !is_emulated(request_.options.target)) try_out();
   for (Rank& rank : ranks_) rank.message.clear();
+  loaded_ = true;
   if (!failed()) send(kLoad);
-  if (!failed()) expect(kCreated, 0, "create()", true);
-  if (!failed()) take_errors("create()");
+  if (!failed()) expect(kCreated, 0, "create()");
   stop_all("create()");
 }
 
 void Trial::try_out() {
+  const std::string what = "before the submission was loaded";
   std::vector<double> us;
   for (int i = 0; i < kTries && !failed(); ++i) {
-    stop_all("before it was loaded");
-    if (failed()) return;
+    stop_all(what);
     const Clock::time_point began = Clock::now();
-    for (const Rank& rank : ranks_) rank.process.resume();
+    resume_all();
     for (Rank& rank : ranks_) rank.message.clear();
-    send(kTryOut);
-    if (!failed()) expect(kDone, 0, "before it was loaded");
-    stop_all("before it was loaded");
+    if (!failed()) send(kTryOut);
+    if (!failed()) expect(kDone, 0, what);
+    stop_all(what);
     us.push_back(microseconds(Clock::now() - began));
   }
-  for (const Rank& rank : ranks_) rank.process.resume();
+  resume_all();
   std::sort(us.begin(), us.end());
   overhead_us_ = harness::quantile(us, 0.9);
 }
@@ -174,110 +181,140 @@ void Trial::call_all() {
   }
   const std::uint64_t secret = std::uint64_t{random_()} << 32 | random_();
   const Clock::time_point began = Clock::now();
-  for (const Rank& rank : ranks_) rank.process.resume();
-  send(kCall, secret);
+  resume_all();
+  if (!failed()) send(kCall, secret);
   if (!failed()) expect(kDone, secret, what);
   stop_all(what);  // what a thread of a submission has not done yet comes too late
   const double us = microseconds(Clock::now() - began);
-  if (!failed()) take_errors(what);
   if (!failed() && options_.is_python) refuse_descendants(what);
   if (failed()) return;
   CallTime time{.judged_us = us};
-  for (const Rank& rank : ranks_)
-    time.claimed_us = std::max(time.claimed_us, to_json(rank.answer.payload).value("us", 0.0));
+  for (const Rank& rank : ranks_) time.claimed_us = std::max(time.claimed_us, rank.answer.us);
   times_.push_back(time);
+}
+
+void Trial::resume_all() {
+  for (std::size_t i = 0; i < ranks_.size() && !failed(); ++i) {
+    if (Status stayed = ranks_[i].process.resume(); !stayed.ok())
+      fail(static_cast<int>(i), misuse(fmt::format("between calls: the submission {}", stayed.message())));
+  }
 }
 
 /// Gives each rank its message. A rank that is gone shows when its answer is expected.
 void Trial::send(Kind kind, std::uint64_t sequence) {
-  for (Rank& rank : ranks_) {
-    Connection& connection = rank.process.connection();
-    connection.start_send(kind, sequence, rank.message, kind == kSetup ? rank.arena->handle().fd : -1);
-    const auto deadline = Clock::now() + kEndPatience;
-    while (connection.continue_send() == Connection::Progress::kWaiting && Clock::now() < deadline) {
-      pollfd ready{connection.socket(), POLLOUT, 0};
-      ::poll(&ready, 1, 100);
-    }
+  for (Rank& rank : ranks_) send_to(rank, kind, sequence);
+}
+
+void Trial::send_to(Rank& rank, Kind kind, std::uint64_t sequence) {
+  Connection& connection = rank.process.connection();
+  connection.start_send(kind, sequence, rank.message, kind == kSetup ? rank.arena->handle().fd : -1);
+  const auto deadline = Clock::now() + kEndPatience;
+  while (connection.continue_send() == Connection::Progress::kWaiting && Clock::now() < deadline) {
+    pollfd ready{connection.socket(), POLLOUT, 0};
+    ::poll(&ready, 1, 100);
   }
 }
 
-void Trial::expect(Kind kind, std::uint64_t sequence, const std::string& what, bool gathers) {
+void Trial::expect(Kind kind, std::uint64_t sequence, const std::string& what) {
   const auto deadline = Clock::now() + options_.limit;
   for (Rank& rank : ranks_) rank.process.connection().start_receive(kMaxAnswer);
   while (!failed()) {
-    std::vector<pollfd> waiting;
-    std::vector<int> numbers;
-    int gathering = 0;
+    std::vector<int> waiting, gathering, returned;
     for (std::size_t i = 0; i < ranks_.size(); ++i) {
-      Connection& connection = ranks_[i].process.connection();
-      if (connection.receiving()) {
-        waiting.push_back({connection.socket(), POLLIN, 0});
-        numbers.push_back(static_cast<int>(i));
-      } else if (ranks_[i].answer.kind == kGather) {
-        ++gathering;
-      }
+      const bool receives = ranks_[i].process.connection().receiving();
+      (receives ? waiting : ranks_[i].frame.kind == kGather ? gathering : returned).push_back(static_cast<int>(i));
     }
-    if (waiting.empty() && gathering == 0) return;
-    if (gathering > 0 && gathering + waiting.size() < ranks_.size())
-      return fail(0, misuse(fmt::format("{}: a rank returned while another is in allgather() or barrier()", what)));
+    if (waiting.empty() && gathering.empty()) break;
+    if (!gathering.empty() && !returned.empty())
+      return fail(returned[0], misuse(fmt::format("{}: this rank returned while rank {} is in allgather() or barrier()",
+                                                  what, gathering[0])));
     if (waiting.empty()) {
       serve_gather(what);
       continue;
     }
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-    if (left <= 0) {
-      for (const int number : numbers) {
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    if (left.count() <= 0) {
+      for (const int number : waiting) {
         fail(number, {StatusCode::kDeadline, fmt::format("{}: the submission did not return within {:g} s", what,
                                                          std::chrono::duration<double>(options_.limit).count())});
       }
       return;
     }
-    ::poll(waiting.data(), waiting.size(), static_cast<int>(std::min<std::int64_t>(left, 1000)));
-    for (std::size_t i = 0; i < waiting.size() && !failed(); ++i) {
-      if (waiting[i].revents == 0) continue;
-      Rank& rank = ranks_[static_cast<std::size_t>(numbers[i])];
-      const auto progress = rank.process.connection().continue_receive();
-      if (progress == Connection::Progress::kWaiting) continue;
-      const bool arrived = progress == Connection::Progress::kDone;
-      if (arrived) rank.answer = rank.process.connection().take();
-      const bool expected = arrived && ((rank.answer.kind == kind && rank.answer.sequence == sequence) ||
-                                        (gathers && rank.answer.kind == kGather));
-      if (expected) continue;
-      const std::string ended = arrived ? "" : rank.process.how_it_ended(kEndPatience);
-      fail(numbers[i], misuse(ended.empty() ? fmt::format("{}: what came from the rank's process is not the answer to "
-                                                          "the call: a submission wrote to the judge's socket",
-                                                          what)
-                                            : fmt::format("{}: the submission {}", what, ended)));
+    poll_ranks(std::min(left, std::chrono::milliseconds(1000)));
+    for (const int number : waiting) {
+      if (!failed()) take(number, kind, sequence, what);
     }
   }
+  for (Rank& rank : ranks_) rank.process.show_output();
+}
+
+void Trial::poll_ranks(std::chrono::milliseconds longest) {
+  std::vector<pollfd> files;
+  for (Rank& rank : ranks_) {
+    if (rank.process.connection().receiving()) files.push_back({rank.process.connection().socket(), POLLIN, 0});
+    files.push_back({rank.process.output(), POLLIN, 0});
+  }
+  ::poll(files.data(), files.size(), static_cast<int>(longest.count()));
+  for (Rank& rank : ranks_) rank.process.show_output();
+}
+
+void Trial::take(int number, Kind kind, std::uint64_t sequence, const std::string& what) {
+  Rank& rank = ranks_[static_cast<std::size_t>(number)];
+  const auto progress = rank.process.connection().continue_receive();
+  if (progress == Connection::Progress::kWaiting) return;
+  if (progress != Connection::Progress::kDone) {
+    const std::string ended = rank.process.how_it_ended(kEndPatience);
+    const std::string how = ended.empty() ? "closed or garbled the judge's socket" : ended;
+    return fail(number, misuse(loaded_ ? fmt::format("{}: the submission {}", what, how)
+                                       : fmt::format("{}: {} {}", what, options_.command[0], how)));
+  }
+  rank.frame = rank.process.connection().take();
+  const Frame& frame = rank.frame;
+  const bool in_call = kind == kDone && frame.sequence == sequence && !frame.fd && frame.payload.empty();
+  if (in_call && withholds_inputs() && (frame.kind == kWithdraw || frame.kind == kRelease)) {
+    const Status served = serve_inputs(rank);
+    if (!served.ok()) return fail(number, served);
+    rank.message.clear();
+    send_to(rank, kGo, sequence);
+    return rank.process.connection().start_receive(kMaxAnswer);
+  }
+  if (kind == kCreated && frame.kind == kGather && !frame.fd) return;
+  const auto answer = read_answer(frame.payload);
+  if (frame.kind != kind || frame.sequence != sequence || frame.fd || !answer)
+    return fail(number, misuse(fmt::format("{}: what came from the rank's process is not the answer to the call: a "
+                                           "submission wrote to the judge's socket",
+                                           what)));
+  rank.answer = *answer;
+  if (answer->status.ok()) return;
+  // What a submission may say.
+  const StatusCode code = answer->status.code();
+  const bool credible =
+      !loaded_ || code == StatusCode::kDeadline || (kind == kCreated && code == StatusCode::kInvalidArgument);
+  fail(number, Status{credible ? code : StatusCode::kMisuse,
+                      fmt::format("{}: {}", what, harness::one_line(answer->status.message()))});
+}
+
+Status Trial::serve_inputs(Rank& rank) {
+  return rank.frame.kind == kRelease ? rank.arena->release_inputs(rank.stream)
+                                     : rank.arena->withdraw_inputs(rank.stream);
 }
 
 void Trial::serve_gather(const std::string& what) {
   std::vector<std::byte> all;
-  for (const Rank& rank : ranks_) {
-    const std::vector<std::byte>& mine = rank.answer.payload;
-    if (mine.size() != ranks_[0].answer.payload.size())
-      return fail(0, misuse(fmt::format("{}: ranks give allgather() {} and {} bytes: allowed is one size", what,
-                                        ranks_[0].answer.payload.size(), mine.size())));
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    const std::vector<std::byte>& mine = ranks_[i].frame.payload;
+    if (mine.size() != ranks_[0].frame.payload.size())
+      return fail(static_cast<int>(i),
+                  misuse(fmt::format("{}: ranks 0 and {} give allgather() {} and {} bytes: allowed is one size", what,
+                                     i, ranks_[0].frame.payload.size(), mine.size())));
     all.insert(all.end(), mine.begin(), mine.end());
   }
   for (Rank& rank : ranks_) {
     rank.message = all;
-    rank.answer = {};
+    rank.frame = {};
     rank.process.connection().start_receive(kMaxAnswer);
   }
   send(kGathered);
-}
-
-void Trial::take_errors(const std::string& what) {
-  for (std::size_t i = 0; i < ranks_.size() && !failed(); ++i) {
-    const json answer = to_json(ranks_[i].answer.payload);
-    const std::string error = answer.is_object() ? answer.value("error", std::string()) : "an answer that is no JSON";
-    if (error.empty()) continue;
-    const int code = answer.is_object() ? answer.value("code", 0) : 0;
-    fail(static_cast<int>(i), Status{code == 0 ? StatusCode::kMisuse : static_cast<StatusCode>(code),
-                                     what.empty() ? error : fmt::format("{}: {}", what, error)});
-  }
 }
 
 void Trial::stop_all(const std::string& what) {
@@ -311,12 +348,10 @@ void Trial::refuse_descendants(const std::string& what) {
 
 Status Trial::finish() {
   if (!opened_ || failed()) return {};
-  for (Rank& rank : ranks_) {
-    rank.message.clear();
-    rank.process.resume();
-  }
-  send(kFinish);
-  expect(kFinished, 0, "destroy()");
+  for (Rank& rank : ranks_) rank.message.clear();
+  resume_all();
+  if (!failed()) send(kFinish);
+  if (!failed()) expect(kFinished, 0, "destroy()");
   for (std::size_t i = 0; i < statuses_.size(); ++i) {
     if (!statuses_[i].ok() && statuses_[i].code() != StatusCode::kAborted)
       return {statuses_[i].code(), fmt::format("rank {}: {}", i, statuses_[i].message())};

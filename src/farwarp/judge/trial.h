@@ -13,6 +13,7 @@
 #include "farwarp/harness/runner.h"
 #include "farwarp/harness/submission.h"
 #include "farwarp/judge/arena.h"
+#include "farwarp/judge/claims.h"
 #include "farwarp/judge/frames.h"
 #include "farwarp/judge/process.h"
 
@@ -23,12 +24,6 @@ struct TrialOptions {
   bool is_python = false;                   ///< the program is Python: it may start others in create()
   std::string submission;                   ///< the shared object
   std::chrono::milliseconds limit{30'000};  ///< of create(), of each run() and of destroy()
-};
-
-/// A call, as it was timed. Microseconds.
-struct CallTime {
-  double judged_us = 0;   ///< by this process: from the word to go until the processes of all ranks had stopped
-  double claimed_us = 0;  ///< by the ranks' events, the slowest; 0 on the emulator
 };
 
 class Trial : public harness::Submission {
@@ -49,11 +44,13 @@ class Trial : public harness::Submission {
 
  private:
   struct Rank {
+    std::optional<Arena> arena;  ///< before the process: it is released when its importer has ended
+    Stream stream;               ///< of the Case
     Process process;
-    std::optional<Arena> arena;
     std::vector<harness::Argument> inputs, outputs;
     std::vector<std::byte> message;  ///< that is being sent
-    Frame answer;
+    Frame frame;                     ///< that was received last
+    Answer answer;
   };
   Trial(const harness::CaseRequest& request, const TrialOptions& options) : request_(request), options_(options) {}
 
@@ -61,8 +58,14 @@ class Trial : public harness::Submission {
   void open();
   void call_all();
   void send(Kind kind, std::uint64_t sequence = 0);
-  /// Waits for a frame of this kind of each rank, and serves allgather() if `gathers`.
-  void expect(Kind kind, std::uint64_t sequence, const std::string& what, bool gathers = false);
+  /// Waits for an answer of this kind of each rank, and serves what ranks ask for meanwhile. The first error of a rank
+  /// ends it.
+  void expect(Kind kind, std::uint64_t sequence, const std::string& what);
+  void poll_ranks(std::chrono::milliseconds longest);
+  /// Takes the frame of a rank that has arrived.
+  void take(int rank, Kind kind, std::uint64_t sequence, const std::string& what);
+  Status serve_inputs(Rank& rank);
+  void send_to(Rank& rank, Kind kind, std::uint64_t sequence);
   void serve_gather(const std::string& what);
   void try_out();
   void stop_all(const std::string& what);
@@ -71,15 +74,16 @@ class Trial : public harness::Submission {
   Result<std::vector<pid_t>> descendants() const;
   std::string case_json(const Rank& rank) const;
   void fail(int rank, Status status);
-  /// The error in the ranks' answers, if there is one.
-  void take_errors(const std::string& what);
+  void resume_all();
+  /// On a GPU the stream of a shared object's call is held: its inputs come when the work is enqueued.
+  bool withholds_inputs() const { return !is_emulated(request_.options.target) && !options_.is_python; }
   bool failed() const { return failed_; }
 
   harness::CaseRequest request_;
   TrialOptions options_;
   std::vector<Rank> ranks_;
   std::vector<Status> statuses_;
-  bool opened_ = false, failed_ = false;
+  bool opened_ = false, loaded_ = false, failed_ = false;
   int calls_ = 0;
   std::random_device random_;
   std::vector<CallTime> times_;

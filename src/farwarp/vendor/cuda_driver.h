@@ -134,6 +134,7 @@ struct IpcHandle {
   X(context_push, cuCtxPushCurrent_v2, (ContextHandle context))                                                       \
   X(context_pop, cuCtxPopCurrent_v2, (ContextHandle * context))                                                       \
   X(device_synchronize, cuCtxSynchronize, ())                                                                         \
+  X(reset_persisting_l2, cuCtxResetPersistingL2Cache, ())                                                             \
   X(enable_peer_access, cuCtxEnablePeerAccess, (ContextHandle peer, unsigned flags))                                  \
   X(module_load, cuModuleLoadData, (ModuleHandle * module, const void* image))                                        \
   X(module_unload, cuModuleUnload, (ModuleHandle module))                                                             \

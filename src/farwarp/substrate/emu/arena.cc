@@ -1,5 +1,6 @@
 #include "farwarp/substrate/emu/arena.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -118,8 +119,10 @@ Result<void*> Arena::allocate(int device, std::size_t bytes) {
 
 Result<void*> Arena::allocate_memfd(int device, std::size_t bytes, int* fd) {
   if (bytes == 0) return invalid_argument("emulator: allocate_shared: bytes is 0, must be at least 1");
-  const int file = memfd_create("farwarp-heap", MFD_CLOEXEC);
-  if (file < 0 || ftruncate(file, static_cast<off_t>(round_up(bytes, kChunkBytes))) != 0) {
+  // Sealed: another process that has the file cannot take memory away from this one.
+  const int file = memfd_create("farwarp-heap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(round_up(bytes, kChunkBytes))) != 0 ||
+      fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
     const Status failed = mmap_failed("a memfd", bytes);
     if (file >= 0) close(file);
     return failed;

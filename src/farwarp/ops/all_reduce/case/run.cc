@@ -150,23 +150,37 @@ void RankRun::compare(const std::vector<std::byte>& got, int times) {
   }
 }
 
-/// For those who add in an order of their own, and may round each sum to the dtype.
+/// For those who add in an order of their own, and may round each sum to the dtype. All errors together may be twice as
+/// large, as root mean square, as roundings of independent sums make them: terms of fewer bits would show.
 void RankRun::compare_in_any_order(const std::vector<std::byte>& got, const char* whose) {
   const DType dtype = config_.desc.dtype;
   const double unit = dtype == DType::kBf16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 0x1p-24;
+  double error_squares = 0, allowed_squares = 0;
   for (std::int64_t i = 0; i < elements_ && findings_.difference.empty(); ++i) {
-    double sum = 0, size = 0;
+    double sum = 0, size = 0, squares = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       const double term = number_of(dtype, inputs_.bits(call_, rank, i));
       sum += term;
       size += std::abs(term);
+      squares += term * term;
     }
     const std::uint32_t bits = load_bits(got.data() + i * element_bytes(), element_bytes());
     const double error = std::abs(number_of(dtype, bits) - sum);
+    // Of the sum of k terms in a random order; an element is rounded by at most `unit`, evenly distributed.
+    const double others = std::max(0.0, sum * sum - squares);
+    for (int k = 2; k <= ranks_ && std::isfinite(sum); ++k) {
+      const double part = static_cast<double>(k) / ranks_;
+      allowed_squares += unit * unit / 3 * (part * squares + part * part * others);
+      if (k == ranks_) error_squares += error * error;
+    }
     if (!std::isfinite(sum) || error <= ranks_ * unit * size) continue;  // the comparison is false for a NaN
     findings_.difference = fmt::format("call {}: element {} of {} result is {} ({:#x}), expected {}", call_, i, whose,
                                        number_of(dtype, bits), bits, sum);
   }
+  const double allowed = 2 * (1 + 5 / std::sqrt(static_cast<double>(std::max<std::int64_t>(elements_, 1))));
+  if (findings_.difference.empty() && error_squares > allowed * allowed * allowed_squares)
+    findings_.difference = fmt::format("call {}: errors of {} result together are {:.1f} times what roundings make",
+                                       call_, whose, std::sqrt(error_squares / allowed_squares));
 }
 
 Status RankRun::close(const Status& status) {
