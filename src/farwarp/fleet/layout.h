@@ -267,17 +267,17 @@ struct ProjectShared {
   static constexpr int kRing = kept(streams(columns) ? 0 : kMaxPassTiles);  ///< mbarriers of the buffers
   /// [warps][columns] fp32, of a streamed vector: what each warp has added of a column's squares.
   static constexpr int kSquares = kRing + kSumBuffers * 16;
-  static constexpr int kVectorRing =
-      kSquares + (streams(columns) ? kWarps * columns * 4 : 0);  ///< mbarriers of a vector's slices
-  static constexpr int kVectors =
-      aligned(kVectorRing + (kLoadsVectors ? vector_slots(columns) * 16 : 0), kLoadsVectors ? kSwizzleAlignment : 128);
+  /// mbarriers of a vector's slices; where no thread loads vectors, the warps' parts of a pass begin here.
+  static constexpr int kVectorRing = kSquares + (streams(columns) ? kWarps * columns * 4 : 0);
+  /// Only where a thread loads vectors.
+  static constexpr int kVectorSlices = aligned(kVectorRing + vector_slots(columns) * 16, kSwizzleAlignment);
   /// A warp's part of a pass: [fragments][columns][16] bf16; streamed (CDNA):
   /// [slices][columns][4][2 fragments][4].
   static constexpr int vector(int warp) {
     return kVectorRing + warp * most_pass_slices(columns, bulk_copy) * kSliceFragments * columns * 32;
   }
   /// Where a thread loads vectors: [4][columns][64] bf16, swizzled.
-  static constexpr int vector_slice(int slot) { return kVectors + slot * vector_slice_bytes(columns); }
+  static constexpr int vector_slice(int slot) { return kVectorSlices + slot * vector_slice_bytes(columns); }
   static constexpr int kBytes = kLoadsVectors ? vector_slice(vector_slots(columns)) : vector(kWarps);
 };
 

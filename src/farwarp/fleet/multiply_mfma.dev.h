@@ -32,8 +32,8 @@ class MfmaMultiplier {
       PassVector<columns>(memory_).fetch(call, worker, group.in, pass * group.matrix.pass_slices(),
                                          group.matrix.slices_of(pass), site);
 #pragma unroll
-      for (int tile = 0; tile < kPortions; ++tile) {
-        if (tile < group.count) multiply_pass(group, pass, group_number * kPortions + tile, sums[tile]);
+      for (int tile = 0; tile < kGroupTiles; ++tile) {
+        if (tile < group.count) multiply_pass(group, pass, group_number * kGroupTiles + tile, sums[tile]);
       }
     }
   }

@@ -69,7 +69,7 @@ class WgmmaMultiplier {
     return vector_slots(columns) % kWarpgroups ==
            0;  // the slice that a slot of the vector had before, in the same group, was the same warpgroup's
   }
-  static constexpr int kWarpgroupThreads = 128, kWarpgroups = kWorkerThreads / kWarpgroupThreads;
+  static constexpr int kWarpgroupThreads = 128, kWarpgroups = kComputingThreads / kWarpgroupThreads;
   static constexpr int kFragments = kSliceDepth / 16;  ///< of a slice of a tile
   using Weights = std::uint32_t[kFragments][4];
   static FARWARP_DEVICE int warpgroup() { return uniform(warp_index() / 4); }

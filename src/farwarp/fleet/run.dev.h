@@ -214,7 +214,7 @@ template <class Model>
 FARWARP_DEVICE void finish_tiles(const typename Model::Context& context, const TaskList& tasks, BlockWaits& waits) {
   const Launch& launch = context.args.launch;
   Call& call = context.call;
-  PacketFinisher<Model> finisher(context, thread_index() - kWorkerThreads);
+  PacketFinisher<Model> finisher(context, thread_index() - kComputingThreads);
   const std::uint64_t budget = call.deadline_ns - call.started_ns;
   const std::uint32_t first_tag = call.epoch;
   NextTasks<Model> next(context, tasks);
@@ -363,14 +363,14 @@ FARWARP_DEVICE void run(const typename Model::Args& args, Dispatcher dispatcher)
   block_sync();
   BlockWaits waits;
   std::uint32_t site = kSiteOperands;  // by role: a site for each wait would take a register, and spill
-  if (thread_index() < kWorkerThreads) {
+  if (thread_index() < kComputingThreads) {
     waits = compute<Model>(context, tasks, dispatcher);
   } else if constexpr (Target::kHasBulkCopy && streams(columns)) {
-    if (thread_index() == kWorkerThreads) load_weights<Model>(context, tasks, waits);
-    if (thread_index() == kWorkerThreads + Target::kWarpSize) load_vectors<Model>(context, tasks, dispatcher, waits);
-    site = thread_index() == kWorkerThreads ? kSiteSlot : kSiteVectorSlot;
+    if (thread_index() == kComputingThreads) load_weights<Model>(context, tasks, waits);
+    if (thread_index() == kComputingThreads + Target::kWarpSize) load_vectors<Model>(context, tasks, dispatcher, waits);
+    site = thread_index() == kComputingThreads ? kSiteSlot : kSiteVectorSlot;
   } else if constexpr (Target::kHasBulkCopy) {
-    constexpr int kLoader = kWorkerThreads + TileFinisher<columns>::kThreads;
+    constexpr int kLoader = kComputingThreads + TileFinisher<columns>::kThreads;
     if (thread_index() < kLoader) {
       finish_tiles<Model>(context, tasks, waits);
       site = kSiteSums;

@@ -80,8 +80,8 @@ class StreamFinisher {
   /// A portion of a group's tiles, whose partial sums are in shared memory. `token`: its number in this launch.
   FARWARP_DEVICE void finish(const Task& group, int token, int portion) {
     task_ = group;
-    const InputNorm norm = norm_of(launch(), group);
-    inverse_ = norm.exists ? inverse_root_of_column<columns>(project(), norm, column()) : 1.0f;
+    const InputNorm input_norm = norm_of(launch(), group);
+    inverse_ = input_norm.exists ? inverse_root_of_column<columns>(project(), input_norm, column()) : 1.0f;
     const Share tiles = tiles_of_portion(group, portion);
     if (group.rank_sums >= 0) {
       for_each(tiles, [&](const Four& four, int in_portion) { send_sums(four, sums_of(in_portion)); });
@@ -121,7 +121,7 @@ class StreamFinisher {
     float of[4];
   };
   static constexpr int kOfTile = columns * kTileRows / 4;  ///< threads
-  static constexpr int kTilesAtOnce = kWorkerThreads / kOfTile;
+  static constexpr int kTilesAtOnce = kComputingThreads / kOfTile;
   static_assert(kGroupTiles % kPortionTiles == 0, "a tile's number in its task and in its group tell the same thread");
   static constexpr int kRounds = (kPortionTiles + kTilesAtOnce - 1) / kTilesAtOnce;  ///< of a portion
 

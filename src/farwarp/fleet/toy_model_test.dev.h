@@ -26,7 +26,7 @@ struct Model {
     FARWARP_DEVICE void square(const Task& task) const {
       const int workers = context_.args.launch.workers;
       for (int column = task.first; column < task.first + task.count * workers; column += workers) {
-        for (int row = 4 * thread_index(); row < kWideRows; row += 4 * kWorkerThreads) {
+        for (int row = 4 * thread_index(); row < kWideRows; row += 4 * kComputingThreads) {
           const std::uint64_t four = read(task, row, column, kSiteSquare);
           float numbers[4];
           for (int i = 0; i < 4; ++i) numbers[i] = multiply(number_of(four, i), number_of(four, i));
@@ -38,7 +38,7 @@ struct Model {
     }
     FARWARP_DEVICE void finish(const Task& task) const {
       const Global<std::uint64_t> outputs(context_.args.outputs);
-      for (int i = thread_index(); i < kRows / 4 * columns; i += kWorkerThreads) {
+      for (int i = thread_index(); i < kRows / 4 * columns; i += kComputingThreads) {
         const std::uint64_t four = read(task, i / columns * 4, i % columns, kSiteFinish);
         if (context_.worker.number() == 0) store(outputs + i, four);
       }

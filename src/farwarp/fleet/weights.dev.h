@@ -11,7 +11,7 @@
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
-inline constexpr int kWorkerThreads = kWarps * Target::kWarpSize;  ///< that compute
+inline constexpr int kComputingThreads = kWarps * Target::kWarpSize;  ///< of a worker
 inline constexpr int kPortionTiles = portion_tiles(Target::kHasBulkCopy);
 /// Warps of their own finish tiles (project.dev.h).
 constexpr bool has_finisher(int columns) { return Target::kHasBulkCopy && !streams(columns); }
@@ -20,7 +20,7 @@ constexpr int block_threads(int columns) { return worker_threads(columns, Target
 /// [the warps that compute] Barrier.
 FARWARP_DEVICE void sync_warps() {
   if constexpr (Target::kHasBulkCopy) {
-    group_sync(1, kWorkerThreads);
+    group_sync(1, kComputingThreads);
   } else {
     block_sync();
   }

@@ -54,7 +54,7 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
   }
   block_sync();
   const Worker<kColumns> worker{block_index(), {args.vector}};
-  if (thread_index() < kWorkerThreads) {
+  if (thread_index() < kComputingThreads) {
     Call call{args.view, 0, 0, 0, 0, 0, true};
     WeightReader<kColumns> weights(args.view, slots, {}, worker);
     WgmmaMultiplier<kColumns> multiplier(memory, weights);
@@ -66,11 +66,11 @@ FARWARP_KERNEL(fleet_test_squares, SquaresTestArgs, kSquaresTestThreads) {
     if (thread_index() < kColumns)
       store(Global<float>(args.inverses) + thread_index(),
             inverse_root_of_column<kColumns>(memory, norm, thread_index()));
-  } else if (thread_index() == kWorkerThreads) {
+  } else if (thread_index() == kComputingThreads) {
     VectorLoader<kColumns> loader(args.view, memory, worker.buffers);
     loader.load(args.task, true);
     loader.drain();
-  } else if (thread_index() == kWorkerThreads + Target::kWarpSize) {
+  } else if (thread_index() == kComputingThreads + Target::kWarpSize) {
     WeightLoader<kColumns> loader(args.view, slots, Global<const std::byte>(args.weights));
     loader.load_pairs(args.task);
     loader.drain();

@@ -313,7 +313,7 @@ class Attention {
 
   FARWARP_DEVICE void store_attended(const KeyBlockCursor<columns>& block) const {
     const Args& args = context_.args;
-    for (int i = thread_index(); i < heads_per_kv_head() * args.head_dim / 4; i += kWorkerThreads) {
+    for (int i = thread_index(); i < heads_per_kv_head() * args.head_dim / 4; i += kComputingThreads) {
       const int head = i % heads_per_kv_head(), four = i / heads_per_kv_head();
       const WarpFactors factors = factors_of(head);
       float sums[4] = {};
@@ -335,7 +335,7 @@ class Attention {
   FARWARP_DEVICE void store_partials(const KeyBlockCursor<columns>& block) const {
     const Args& args = context_.args;
     const int pairs = args.head_dim / 2;
-    for (int i = thread_index(); i < heads_per_kv_head() * pairs; i += kWorkerThreads) {
+    for (int i = thread_index(); i < heads_per_kv_head() * pairs; i += kComputingThreads) {
       const int head = i % heads_per_kv_head(), pair = i / heads_per_kv_head();
       float highest = kMinusInfinity;
 #pragma unroll 2

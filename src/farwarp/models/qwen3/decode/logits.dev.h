@@ -99,11 +99,11 @@ class LogitsEpilogue {
     for (int lanes = 1; lanes < 4; lanes *= 2) best.take(Candidate::unpack(shuffle_xor(best.packed(), lanes)));
     store(place(), best.packed());
     sync_warps();
-    for (int i = thread_index(); i < columns * context_.args.launch.view.size; i += kWorkerThreads) {
+    for (int i = thread_index(); i < columns * context_.args.launch.view.size; i += kComputingThreads) {
       const int column = i % columns;
       Candidate best_of_column;
 #pragma unroll
-      for (int at = 0; at < kWorkerThreads / 4; at += columns)
+      for (int at = 0; at < kComputingThreads / 4; at += columns)
         best_of_column.take(Candidate::unpack(load(places() + 4 * (at + column))));
       send(task, i / columns, column, best_of_column);
     }
@@ -112,7 +112,7 @@ class LogitsEpilogue {
     return word_at<std::uint64_t>(context_.memory, Layout<columns>::kScores);
   }
   FARWARP_DEVICE Shared<std::uint64_t> place() const { return places() + thread_index(); }
-  static_assert(!streams(columns) || kWorkerThreads * 8 <= kScoreBytes);
+  static_assert(!streams(columns) || kComputingThreads * 8 <= kScoreBytes);
 
   const Context<columns>& context_;
   Candidate best_;

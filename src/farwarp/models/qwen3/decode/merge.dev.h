@@ -18,11 +18,11 @@ class HeadMerge {
     const int used = context_.columns_in_use();
     for (int first = 0; first < task.count; first += kTeams) {
       const int i = first + warp_index() / kTeam;
-      const int head = task.first + i * context_.args.launch.workers;
+      const int unit = task.first + i * context_.args.launch.workers;
       if (first != 0) sync_warps();  // the round before has been read
-      if (i < task.count) merge_splits(task, head % used, head / used);
+      if (i < task.count) merge_splits(task, unit % used, unit / used);
       sync_warps();
-      if (i < task.count && warp_index() % kTeam == 0) merge_warps(task, head % used, head / used);
+      if (i < task.count && warp_index() % kTeam == 0) merge_warps(task, unit % used, unit / used);
     }
   }
 

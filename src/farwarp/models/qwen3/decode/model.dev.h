@@ -49,8 +49,8 @@ class Tasks {
     // name the rank.
     constexpr int kAtOnce = 4;
     const bool several = launch.view.size > 1;
-    const int of_rank = launch.workers * columns, pitch = several ? of_rank : kWorkerThreads;
-    const int step = several ? kWorkerThreads : kAtOnce * kWorkerThreads;
+    const int of_rank = launch.workers * columns, pitch = several ? of_rank : kComputingThreads;
+    const int step = several ? kComputingThreads : kAtOnce * kComputingThreads;
     Call call = several ? waiting_on_peers(context_.call) : context_.call;
     Candidate best;
 #pragma unroll 1

@@ -128,13 +128,13 @@ class Sampler {
       const Global<Packet> candidates = packets_at(args.launch.view, task.in) +
                                         candidate_at(columns, args.launch.workers, args.most_top_k, rank, column, 0, 0);
 #pragma unroll 1
-      for (int begin = 0; begin < of_rank; begin += kTogether * kWorkerThreads) {
+      for (int begin = 0; begin < of_rank; begin += kTogether * kComputingThreads) {
         Global<Packet> from[kTogether];
         std::uint64_t data[kTogether] = {};
         std::uint32_t wanted = 0;
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
-          const int candidate = begin + i * kWorkerThreads + thread;
+          const int candidate = begin + i * kComputingThreads + thread;
           from[i] = candidates + candidate;
           if (candidate < of_rank) wanted |= 1u << i;
         }
