@@ -18,8 +18,8 @@ struct Four {
   FARWARP_DEVICE int row_of_matrix() const { return tile * kTileRows + row; }
 };
 
-/// A worker's tiles of the hidden vector are the same in all tasks, and a thread's rows, so a thread reads what it has
-/// written itself.
+/// A worker's tiles of the hidden vector are the same in all tasks, so a warp reads what it has written itself
+/// (streamed: a thread).
 template <int columns>
 FARWARP_DEVICE Global<std::uint64_t> residual_at(const Launch& launch, const Four& four) {
   return Global<std::uint64_t>(launch.residual) + (four.row_of_matrix() / 4 * columns + four.column);

@@ -1,6 +1,6 @@
 // The task graph of one token: data that the host builds, checks and prints, and plans for the workers.
 //
-// A step is one operation. Its tiles, or where it has no matrix its units, are shared by all workers: a worker's share
+// A step is one operation. Its tiles, or where it has none its units, are shared by all workers: a worker's share
 // is a task. Tasks wait for each other by packets, each with the tag of its token and layer; plain buffers are ordered
 // by the dispatcher (stream_dispatcher.dev.h, gang.dev.h).
 #pragma once
@@ -64,10 +64,10 @@ struct Graph {
   /// Tags differ between a token's layers: this many for each token.
   int tags_of_token() const;
   /// Names what is wrong: a step that reads what no earlier step writes (each worker would wait for itself or for a
-  /// later step); a buffer that no step reads; a buffer that a step writes again while an earlier version may still be
-  /// read, also on another rank; own memory that two steps share in different ways, so that a worker would read what
-  /// another one has written; a vector that is read under two tags, or under one that
-  /// its writer does not store. It does not know whether buffers are large enough, nor which Storage the columns need.
+  /// later step); a buffer of packets or a plain one that no step reads, or that a step writes again while an earlier
+  /// version may still be read, also on another rank; own memory that two steps share in different ways, so that a
+  /// worker would read what another one has written; a vector that is read under two tags, or under one that its writer
+  /// does not store. It does not know whether buffers are large enough, nor which Storage the columns need.
   Status check() const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;

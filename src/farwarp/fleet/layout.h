@@ -1,15 +1,18 @@
 // How weights lie in device memory; then activations, a worker's shared memory for products, and Task.
 //
-// Weights: slices, in the order in which the workers of one launch read them. A tile is 16 rows of the matrix. A slice
-// is 256 of K of a tile, 8 KB, in fragments of 16 x 16. Each of a worker's eight warps multiplies 32 of these, two
-// fragments; with streamed vectors on Hopper a warp has a tile, and multiplies all 16 fragments of every second slice.
-// A tile belongs to one worker, so no sum crosses workers. A worker's tiles are consecutive. A worker reads its slices
-// in the order pass, tile, slice; a pass is as much of K as a worker keeps activations of. In layouts of weights
-// `column` is an element's place in K, elsewhere a sequence. Two slices are a slot, which is copied at once; a pass of
-// an odd number of slices ends with half a slot. With streamed vectors a slot is a slice of two tiles, a pair, and a
-// worker reads a slice of all pairs of a group before the next slice; a group is as many tiles as it keeps sums of. At
-// each step of these orders all workers' slots lie side by side, because neighbouring blocks should read neighbouring
-// memory (probes/README.md).
+// Weights: slices, so that what the workers of one launch read at the same time lies side by side, because neighbouring
+// blocks should read neighbouring memory (probes/README.md). A tile is 16 rows of the matrix. A slice is 256 of K of a
+// tile, 8 KB, in fragments of 16 x 16. Each of a worker's eight warps multiplies 32 of these, two fragments; with
+// streamed vectors on Hopper a warp has a tile, and multiplies all 16 fragments of every second slice. A tile belongs
+// to one worker, so no sum crosses workers. A worker's tiles are consecutive. In layouts of weights `column` is an
+// element's place in K, elsewhere a sequence.
+//
+// With packets two slices of a tile are a slot, which is copied at once; a pass, as much of K as a worker keeps
+// activations of, may end with half a slot. Memory has the order pass, tile, slot, worker, in which workers read.
+//
+// With streamed vectors a slot is a slice of two tiles, a pair. Memory has the order pair, slice, worker. A group is as
+// many tiles as a worker keeps sums of. On Hopper a worker reads a slice of all pairs of a group before the next slice,
+// so it reads from two such places in turn; on CDNA it reads tile after tile of a pass.
 #pragma once
 
 #include <cstdint>
@@ -95,7 +98,8 @@ struct MatrixShape {
   std::int32_t tiles;
   std::int32_t slices;                        ///< of a tile
   std::int32_t most_slices = kMaxPassSlices;  ///< of a pass
-  std::int32_t group_tiles = 0;               ///< of a worker's group, at most, an even number; 0: no groups
+  /// Of a worker's group: kGroupTiles, which loaders and multipliers have built in. 0: no groups.
+  std::int32_t group_tiles = 0;
 
   constexpr int passes() const { return (slices + most_slices - 1) / most_slices; }
   /// Slices of a tile in each pass but the last.
@@ -206,7 +210,7 @@ constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
   return std::int64_t{rows} / 4 * columns + std::int64_t{tile} * column_pairs(columns) + pair;
 }
 constexpr std::int64_t normed_fours(int columns, int rows) { return squares_at(columns, rows, rows / kTileRows, 0); }
-/// In a plain buffer they are numbers, [tiles][columns].
+/// In a plain buffer of an even number of columns they are numbers, [tiles][columns].
 constexpr int squares_bytes(int columns, int rows) { return rows / kTileRows * columns * 4; }
 
 // Several ranks with a share each of a matrix's columns have partial sums, fp32: a packet for two rows. If vectors are
@@ -287,7 +291,7 @@ enum class Epilogue : std::int16_t {
   kStore,  ///< rows of `out`
   kGated,  ///< SiLU of rows 0 to 7 of a tile, times rows 8 to 15: rows of `out`
   /// added to the residual, which is the hidden vector: that times a norm's weights, and its squares, are `out`.
-  /// Without a matrix, the model says what the vector begins with
+  /// Without weights (a matrix of tiles without slices) the model says what the vector begins with
   kHidden,
   kModel  ///< the model's own
 };
@@ -308,7 +312,7 @@ struct alignas(16) Task {
   std::int64_t rank_sums;
   std::int32_t in_norm_rows;  ///< rows of `in`, if its RMSNorm is multiplied; else 0
   Epilogue epilogue;
-  /// kHidden with a matrix: how many tags after that of `layer` the tag of `out` is. Other tasks' outputs have that
+  /// kHidden with weights: how many tags after that of `layer` the tag of `out` is. Other tasks' outputs have that
   /// tag.
   std::int16_t out_later;
 };

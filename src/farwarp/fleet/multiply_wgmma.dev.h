@@ -15,7 +15,7 @@ class WgmmaMultiplier {
   FARWARP_DEVICE WgmmaMultiplier(Shared<std::byte> memory, WeightReader<columns>& weights)
       : memory_(memory), weights_(weights) {}
 
-  /// [the warps that compute] The squares of a norm's input are added after its first group.
+  /// [the warps that compute] The squares of a norm's input are added after the slices of its first group.
   FARWARP_DEVICE void begin_task(const Worker<columns>&, const Task&, const InputNorm& norm) {
     adds_squares_ = norm.exists;
   }

@@ -18,7 +18,7 @@ class PacketFinisher {
   FARWARP_DEVICE PacketFinisher(const typename Model::Context& context, int thread)
       : context_(context), tiles_(context.memory + Model::Layout::kProject, thread), own_(context) {}
 
-  /// [the warps that finish] A task without a matrix that begins the hidden vector.
+  /// [the warps that finish] A task without weights that begins the hidden vector.
   FARWARP_DEVICE void begin_hidden(const Task& task) {
     task_ = task;
     for (int tile = task.first; tile < task.first + task.count; ++tile) tiles_.without_sums(tile, *this);
@@ -150,7 +150,8 @@ class PacketFinisher {
   typename Model::OwnEpilogue own_;
   Task task_{};
   int token_ = 0;
-  std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows
+  std::uint64_t old_ = 0, norm_ = 0;  ///< of the next tile, on the first thread of four rows; in
+                                      ///< add_ranks() on the first of the two that have the tile
 };
 
 }  // namespace farwarp::FARWARP_TARGET::fleet

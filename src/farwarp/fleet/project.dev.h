@@ -2,8 +2,8 @@
 // warp has the sums of its columns of the matrix; eight partial sums are added in the order of the warps, so the bits
 // do not depend on who comes first.
 //
-// On Hopper a warp of its own finishes tiles, while the warps that multiply go on: they hand over partial sums through
-// two buffers. On CDNA, whose registers do not suffice for more warps, the first warps do it.
+// On Hopper warps of their own, one for two columns, finish tiles, while the warps that multiply go on: they hand over
+// partial sums through two buffers. On CDNA, whose registers do not suffice for more warps, the first warps do it.
 //
 //   multiplier   wait empty[b] -> store partial sums -> full[b]
 //   finisher     wait full[b] -> add, epilogue -> empty[b]
@@ -61,7 +61,7 @@ class Projection {
   FARWARP_DEVICE Projection(Shared<std::byte> memory, WeightReader<columns>& weights)
       : shared_{memory}, weights_(weights) {}
 
-  /// [the warps that compute] finish(pass, tile, buffer): where no warp of its own finishes tiles.
+  /// [the warps that compute] finish(pass, tile, buffer): where no warps of their own finish tiles.
   template <class Finish>
   FARWARP_DEVICE void run(Call& call, const Worker<columns>& worker, const Task& task, std::uint32_t site,
                           const Finish& finish) {

@@ -10,12 +10,12 @@
 //                               sums): [thread], of packets the first of four threads that have the same;
 //                               end_task(task, exists, column): [warp]; of streamed vectors [the warps that compute],
 //                               together. Not on a worker without tiles
-//   Loader(context)             load(weight loader, task): [thread] what a task reads through the ring of weights
-//                               beside them; false if a wait has expired. It runs ahead of the tasks: it reads only
-//                               what was written before this token began
+//   Loader(context)             load(weight loader, task): [thread] of a task without weights: what it reads through
+//                               their ring, if anything; false if a wait has expired. It runs ahead of the tasks: it
+//                               reads only what was written before this token began
 //   first_hidden(context, four) [thread] what the hidden vector begins with. It is not told the token: the call's epoch
 //                               is the token's tag
-//   input_site(kind)            the wait site of the input of a task that multiplies
+//   input_site(kind)            the wait site of the input of a task that multiplies packets
 //   begin(context)              [block] before the first token: the model's shared memory
 //   ended(context)              [thread] after a token: whether no sequence needs another one. All warps ask, loaders
 //                               too, and must get the same answer, from shared memory
@@ -159,7 +159,7 @@ class Computing {
   const typename Model::Context& context_;
   WeightReader<columns>& reader_;
   std::conditional_t<kStreams, StreamedProjection<columns>, Projection<columns>> project_;
-  Finisher finisher_;  ///< where no warp of its own finishes tiles
+  Finisher finisher_;  ///< where no warps of their own finish tiles
 };
 
 /// [the warps that compute] The number of tokens that have been decoded.
@@ -241,7 +241,7 @@ FARWARP_DEVICE void finish_tiles(const typename Model::Context& context, const T
   }
 }
 
-/// [thread] Hands over all tasks, and loads their weights, and what the model loads beside them.
+/// [thread] Hands over all tasks, and loads their weights, or what the model loads for a task without any.
 template <class Model>
 FARWARP_DEVICE void load_weights(const typename Model::Context& context, const TaskList& tasks, BlockWaits& reported) {
   constexpr int columns = Model::columns;

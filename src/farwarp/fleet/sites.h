@@ -8,7 +8,8 @@
 namespace farwarp::fleet {
 
 enum Site : std::uint32_t {
-  // 0 to 3 are the warps' that compute: larger numbers are constants that clang keeps in registers, and spills.
+  // The first four are for the warps that multiply or finish: larger numbers are constants that clang keeps in
+  // registers, and spills.
   kSiteOperands,  ///< a worker's mbarriers
   kSiteSquares,
   kSiteRankSums,

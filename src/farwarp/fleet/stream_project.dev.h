@@ -27,8 +27,8 @@ class StreamedProjection {
   FARWARP_DEVICE StreamedProjection(Shared<std::byte> memory, WeightReader<columns>& weights)
       : multiplier_(memory, weights) {}
 
-  /// [the warps that compute] finish(group, portion) for each portion of each group, a task with these tiles of the
-  /// whole matrix: its partial sums are in shared memory. `norm`: of the input; if it exists, finish() may call
+  /// [the warps that compute] Calls finish(group, portion) for each portion of each group when its partial sums are in
+  /// shared memory. `group`: group_of(). `norm`: of the input; if it exists, finish() may call
   /// inverse_root_of_column().
   template <class Finish>
   FARWARP_DEVICE void run(Call& call, const Worker<columns>& worker, const Task& task, std::uint32_t site,
@@ -66,7 +66,7 @@ class StreamFinisher {
  public:
   FARWARP_DEVICE explicit StreamFinisher(const typename Model::Context& context) : context_(context), own_(context) {}
 
-  /// A task without a matrix that begins the hidden vector.
+  /// A task without weights that begins the hidden vector.
   FARWARP_DEVICE void begin_hidden(const Task& task) {
     task_ = task;
     for_all([&](const Four& four, int) {

@@ -1,4 +1,4 @@
-// The kernels of the smallest model with the gang dispatcher: vectors as packets, and streamed.
+// The kernels of the smallest model with the gang dispatcher: plain vectors, fetched whole and streamed.
 #include "farwarp/fleet/gang.dev.h"
 #include "farwarp/fleet/toy_model_test.dev.h"
 
