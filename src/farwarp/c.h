@@ -236,8 +236,8 @@ FARWARP_EXPORT farwarp_code farwarp_all_reduce_desc_init_sized(farwarp_all_reduc
 FARWARP_EXPORT farwarp_code farwarp_all_reduce_create(farwarp_world* world, const farwarp_all_reduce_desc* desc,
                                                       farwarp_all_reduce** all_reduce);
 /* Every rank makes every call, with the same number of elements. Tensors have any shape and begin at multiples of 16
- * bytes. `out` has as many elements as `in`; it is the same memory or does not overlap it. */
-FARWARP_EXPORT farwarp_code farwarp_all_reduce_call(farwarp_all_reduce* all_reduce, const DLTensor* in, DLTensor* out,
+ * bytes. `out` has as many elements as `x`; it is the same memory or does not overlap it. */
+FARWARP_EXPORT farwarp_code farwarp_all_reduce_call(farwarp_all_reduce* all_reduce, const DLTensor* x, DLTensor* out,
                                                     void* stream);
 FARWARP_EXPORT farwarp_code farwarp_all_reduce_close(farwarp_all_reduce* all_reduce);
 

@@ -52,18 +52,18 @@ farwarp_code farwarp_all_reduce_create(farwarp_world* world, const farwarp_all_r
       world, all_reduce, [&] { return read(desc); }, farwarp::AllReduce::create);
 }
 
-farwarp_code farwarp_all_reduce_call(farwarp_all_reduce* all_reduce, const DLTensor* in, DLTensor* out, void* stream) {
+farwarp_code farwarp_all_reduce_call(farwarp_all_reduce* all_reduce, const DLTensor* x, DLTensor* out, void* stream) {
   return guarded([&]() -> Status {
     if (all_reduce == nullptr) return null_argument("all_reduce");
     const farwarp::AllReduceDesc& desc = all_reduce->desc;
     std::int64_t elements = 0, results = 0;
     Tensors tensors(all_reduce->world);
-    const void* const from = tensors.read_any_shape("in", in, type_of(desc.dtype), desc.max_elements, elements);
+    const void* const from = tensors.read_any_shape("x", x, type_of(desc.dtype), desc.max_elements, elements);
     void* const to = tensors.read_any_shape("out", out, type_of(desc.dtype), desc.max_elements, results);
     if (!tensors.status().ok()) return tensors.status();
     if (results != elements)
       return farwarp::invalid_argument(
-          fmt::format("out has {} elements; allowed: {}, as many as in", results, elements));
+          fmt::format("out has {} elements; allowed: {}, as many as x", results, elements));
     return all_reduce->op(from, to, elements, {stream});
   });
 }

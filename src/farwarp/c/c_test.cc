@@ -200,12 +200,12 @@ TEST(CApi, AllReduceRefusesByName) {
     ASSERT_EQ(farwarp_all_reduce_create(rank.world, &desc, &all_reduce), FARWARP_OK) << farwarp_message();
     DLTensor* const fits = rank.empty(kBf16, {10, 10});
     refused(farwarp_all_reduce_call(all_reduce, fits, rank.empty(kBf16, {99}), rank.stream),
-            "out has 99 elements; allowed: 100, as many as in");
+            "out has 99 elements; allowed: 100, as many as x");
     refused(farwarp_all_reduce_call(all_reduce, rank.empty(kBf16, {101}), fits, rank.stream),
-            "in has shape [101]; allowed: 0 to 100 elements");
+            "x has shape [101]; allowed: 0 to 100 elements");
     refused(farwarp_all_reduce_call(all_reduce, fits, rank.empty(kFloat32, {100}), rank.stream),
             "out is of float32; allowed: bfloat16");
-    refused(farwarp_all_reduce_call(all_reduce, nullptr, fits, rank.stream), "in is NULL");
+    refused(farwarp_all_reduce_call(all_reduce, nullptr, fits, rank.stream), "x is NULL");
     EXPECT_EQ(farwarp_all_reduce_close(all_reduce), FARWARP_OK) << farwarp_message();
   });
 }

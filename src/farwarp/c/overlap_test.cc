@@ -121,7 +121,7 @@ TEST(COverlap, AllReduceIsAllowedInPlaceAlone) {
     EXPECT_EQ(farwarp_all_reduce_call(reduce, in, &out, rank.stream), FARWARP_OK) << farwarp_message();
     out.data = static_cast<char*>(in->data) + 1024;
     EXPECT_EQ(farwarp_all_reduce_call(reduce, in, &out, rank.stream), FARWARP_INVALID_ARGUMENT);
-    EXPECT_EQ(std::string(farwarp_message()).find("out begins 1024 bytes from in; allowed: 0 (in place)"), 0u);
+    EXPECT_EQ(std::string(farwarp_message()).find("out begins 1024 bytes from x; allowed: 0 (in place)"), 0u);
     expect_idle(rank);
     EXPECT_EQ(farwarp_all_reduce_close(reduce), FARWARP_OK) << farwarp_message();
   });

@@ -18,19 +18,19 @@ std::uint64_t configuration_of(const AllReduceDesc& desc, int most_blocks) {
       {desc.max_elements, static_cast<int>(desc.dtype), static_cast<int>(desc.mode), desc.max_sms, most_blocks});
 }
 
-Status check_tensors(const AllReduceDesc& desc, const void* in, const void* out, std::int64_t elements) {
+Status check_tensors(const AllReduceDesc& desc, const void* x, const void* out, std::int64_t elements) {
   if (elements < 0 || elements > desc.max_elements)
     return invalid_argument(
         fmt::format("elements is {}; allowed: 0 to {}, AllReduceDesc.max_elements", elements, desc.max_elements));
   if (elements == 0) return {};
   Status status = first_failure(
-      {check_pointer("in", in, all_reduce::kVectorBytes), check_pointer("out", out, all_reduce::kVectorBytes)});
-  if (!status.ok() || in == out) return status;
+      {check_pointer("x", x, all_reduce::kVectorBytes), check_pointer("out", out, all_reduce::kVectorBytes)});
+  if (!status.ok() || x == out) return status;
   const std::int64_t bytes = elements * static_cast<std::int64_t>(bytes_of(desc.dtype));
-  if (!overlap({"in", in, bytes}, {"out", out, bytes})) return {};
-  const auto a = reinterpret_cast<std::uintptr_t>(in), b = reinterpret_cast<std::uintptr_t>(out);
+  if (!overlap({"x", x, bytes}, {"out", out, bytes})) return {};
+  const auto a = reinterpret_cast<std::uintptr_t>(x), b = reinterpret_cast<std::uintptr_t>(out);
   return invalid_argument(
-      fmt::format("out begins {} bytes from in; allowed: 0 (in place), or {} and more, so that they do not overlap",
+      fmt::format("out begins {} bytes from x; allowed: 0 (in place), or {} and more, so that they do not overlap",
                   a < b ? b - a : a - b, bytes));
 }
 
@@ -82,10 +82,10 @@ void AllReduce::drop_put(int number) {
   if (state_) state_->args.drop_put = static_cast<std::uint32_t>(number);
 }
 
-Status AllReduce::operator()(const void* in, void* out, std::int64_t elements, Stream stream) {
+Status AllReduce::operator()(const void* x, void* out, std::int64_t elements, Stream stream) {
   if (Status open = check_open("AllReduce", state_); !open.ok()) return open;
   State& state = *state_;
-  Status status = check_tensors(state.plan.desc, in, out, elements);
+  Status status = check_tensors(state.plan.desc, x, out, elements);
   if (status.ok()) status = state.world->status();
   if (!status.ok() || elements == 0) return status;
   const AllReduceLaunch call = launch_of(state.plan, elements);
@@ -95,7 +95,7 @@ Status AllReduce::operator()(const void* in, void* out, std::int64_t elements, S
   args.part_vectors = call.part_vectors;
   args.chunk_vectors = call.chunk_vectors;
   args.groups = call.groups;
-  args.in = in;
+  args.in = x;
   args.out = out;
   return launch(state.world->device(), state.opened.kernel(call.two_shot ? 1 : 0), {call.blocks, call.threads, 0}, args,
                 stream);

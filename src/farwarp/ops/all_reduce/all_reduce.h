@@ -10,7 +10,7 @@
 
 namespace farwarp {
 
-/// out[i] = in_0[i] + in_1[i] + ..., added in fp32 in the order of the ranks and rounded once: the same bits on all
+/// out[i] = x_0[i] + x_1[i] + ..., added in fp32 in the order of the ranks and rounded once: the same bits on all
 /// ranks and in every run.
 ///
 /// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in
@@ -37,10 +37,10 @@ class AllReduce {
   /// its peers; 0: it sends all.
   void drop_put(int number);
 
-  /// `in`, `out`: [elements] of the dtype, contiguous, 16-byte aligned, device memory of this rank. They may be the
+  /// `x`, `out`: [elements] of the dtype, contiguous, 16-byte aligned, device memory of this rank. They may be the
   /// same; otherwise they must not overlap. `elements`: 0 (nothing happens) to max_elements, the same on all ranks.
   /// kInvalidArgument names the argument.
-  Status operator()(const void* in, void* out, std::int64_t elements, Stream stream);
+  Status operator()(const void* x, void* out, std::int64_t elements, Stream stream);
 
  private:
   struct State;

@@ -65,9 +65,9 @@ TEST_P(AllReduceApi, RefusesWhatIsWrong) {
     };
     EXPECT_EQ(refusal(at, at, 65), "elements is 65; allowed: 0 to 64, AllReduceDesc.max_elements");
     EXPECT_EQ(refusal(at, at, -1), "elements is -1; allowed: 0 to 64, AllReduceDesc.max_elements");
-    EXPECT_NE(refusal(nullptr, at, 64).find("in is null"), std::string::npos) << refusal(nullptr, at, 64);
+    EXPECT_NE(refusal(nullptr, at, 64).find("x is null"), std::string::npos) << refusal(nullptr, at, 64);
     EXPECT_NE(refusal(at, at + 8, 64).find("out"), std::string::npos);
-    EXPECT_NE(refusal(at, at + 112, 64).find("out begins 112 bytes from in; allowed: 0 (in place), or 128"),
+    EXPECT_NE(refusal(at, at + 112, 64).find("out begins 112 bytes from x; allowed: 0 (in place), or 128"),
               std::string::npos)
         << refusal(at, at + 112, 64);
     EXPECT_NE(refusal(at + 112, at, 64).find("out begins 112 bytes"), std::string::npos);
