@@ -102,7 +102,7 @@ FARWARP_EXPORT int32_t farwarp_environment_has_ranks(void);
 /* The rank and the number of ranks that a launcher gives this process, 0 and 1 without one. FARWARP_INVALID_ARGUMENT
  * names the variable that is wrong, or two launchers that disagree. */
 FARWARP_EXPORT farwarp_code farwarp_environment_ranks(int32_t* rank, int32_t* ranks);
-/* Collective: one of several processes of this machine, as `farwarp launch`, torchrun or mpirun start them: the
+/* Collective: one of several processes of this machine, as `farwarp launch`, torchrun, mpirun or srun start them: the
  * environment has rank and size. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -120,8 +120,8 @@ typedef struct farwarp_threads farwarp_threads;
 /* `size`: 1 to 8. Destroy it when no rank will ask for its world any more. */
 FARWARP_EXPORT farwarp_code farwarp_threads_create(int32_t size, farwarp_threads** threads);
 FARWARP_EXPORT void farwarp_threads_destroy(farwarp_threads* threads);
-/* Collective: each rank once, from its own thread, which then makes all calls of this world. When the world is
- * destroyed, or if it is not created, the rank leaves the group: collective calls of the others then end at once. */
+/* Collective: each rank once, from a thread of its own. When the world is destroyed, or if it is not created, the rank
+ * leaves the group: collective calls of the others then end at once. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads, int32_t rank,
                                                        const farwarp_world_desc* desc, farwarp_world** world);
 
@@ -271,12 +271,14 @@ typedef struct farwarp_moe_desc {
   /* 1: scales [most experts of a rank, ceil(hidden / 128), room]; needs fp8_dispatch and masked */
   int32_t scale_columns;
   int32_t weights_at_combine; /* 1: combine is given the weights, dispatch is given NULL; no fused form */
-  int32_t rows; /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with the two above, masked */
+  /* 1: a row once for each rank: farwarp_moe_dispatch_rows(); not with fp8_dispatch, scale_columns, weights_at_combine,
+   * masked, row_alignment */
+  int32_t rows;
   int32_t dispatch_hidden; /* 0, the default: hidden; with `rows`: of x and recv_x, whose bits nobody looks into */
   /* Version 5. */
   int32_t powers_of_two; /* 1: scales of fp8_dispatch are rounded up to powers of two */
   /* 1, with powers_of_two, scale_columns and 512 dividing hidden: scales are their biased exponents (UE8M0), uint8
-   * [local experts, hidden / 512, room, 4] */
+   * [most experts of a rank, hidden / 512, room, 4] */
   int32_t scale_exponents;
   int32_t handles; /* 1: calls are those with handles, below; no fused form */
 } farwarp_moe_desc;
@@ -360,8 +362,9 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_recv(farwarp_moe* moe, DLT
 
 /* Calls of an operator with `handles`: what dispatch keeps for combine lies in memory of the caller. A dispatch may
  * then follow a dispatch, and combine takes any handle, any number of times; all ranks give handles of the same
- * dispatch. If it is not that of the last dispatch, or that is combined already, combine costs one launch more. Tensors
- * are as above, indices those of the handle's dispatch, unchanged.
+ * dispatch. If it is not that of the last dispatch, or that is combined already, combine costs one launch more, two if
+ * the last dispatch is not combined, and combine_send waits for the other ranks. Tensors are as above, indices those of
+ * the handle's dispatch, unchanged.
  *   handle     [bytes of farwarp_moe_handle_layout()] uint8
  *   count_sums [local experts] int32, to which counts are added, or NULL
  *   expert_counts [num_experts] int32, what owners are told instead of the numbers of entries of indices, or NULL
@@ -398,8 +401,9 @@ FARWARP_EXPORT farwarp_code farwarp_moe_combine_kept(farwarp_moe* moe, const DLT
 FARWARP_EXPORT farwarp_code farwarp_moe_combine_send_kept(farwarp_moe* moe, const DLTensor* y, const DLTensor* indices,
                                                           const DLTensor* weights, const DLTensor* handle,
                                                           void* stream);
-/* With `rows`, before a combine of the same handle: row_weights [rows, experts_per_token] float32 return to the rows'
- * sources, out [tokens, experts_per_token] are their sums over a token's owners, in rank order in fp32. */
+/* With `rows`, at most once before each combine of the same handle: row_weights [rows, experts_per_token] float32
+ * return to the rows' sources, out [tokens, experts_per_token] are their sums over a token's owners, in rank order in
+ * fp32. */
 FARWARP_EXPORT farwarp_code farwarp_moe_return_row_weights(farwarp_moe* moe, const DLTensor* row_weights,
                                                            const DLTensor* indices, const DLTensor* handle,
                                                            DLTensor* out, void* stream);

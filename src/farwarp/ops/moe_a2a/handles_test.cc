@@ -119,7 +119,11 @@ void combine_by_handles(World& world, Stream stream, MoeAllToAllDesc desc) {
     ASSERT_TRUE(sent.out.upload(zeros.data(), sent.out.bytes(), stream).ok());
     const MoeHandle handle = sent.handle();
     if (rows) {
-      ASSERT_TRUE(op->return_row_weights(sent.entry_weights.as<float>(), sent.sums.as<float>(), stream, handle).ok());
+      float *const weights = sent.entry_weights.as<float>(), *const sums = sent.sums.as<float>();
+      ASSERT_TRUE(op->return_row_weights(weights, sums, stream, handle).ok());
+      const Status again = op->return_row_weights(weights, sums, stream, handle);  // would take the first one's packets
+      EXPECT_EQ(again.code(), StatusCode::kMisuse);
+      EXPECT_EQ(again.message(), "return_row_weights was called; next comes combine or combine_send");
     }
     if (call == 1) {
       ASSERT_TRUE(op->combine_send(sent.received.get(), stream, nullptr, &handle).ok());

@@ -29,7 +29,7 @@ using moe::kSendHalf;
 using moe::kSent;
 
 /// Combine without rings uses no shared memory, so several of its blocks fit on a multiprocessor and have more loads in
-/// flight. Two are faster than one (MEASURED.md, "What each step was worth").
+/// flight. Two are faster than one (MEASURED.md, "Tried and rejected").
 constexpr int kCombineBlocksPerSm = 2;
 
 }  // namespace
@@ -163,6 +163,8 @@ Status MoeAllToAll::return_row_weights(const float* row_weights, float* out, Str
     return invalid_argument(
         "return_row_weights() was called; allowed: with MoeAllToAllDesc.layout kRows and handles true");
   Status status = state_->check_combine(&handle);
+  if (status.ok() && state_->weights_returned && state_->is_taken_up(handle))
+    status = {StatusCode::kMisuse, "return_row_weights was called; next comes combine or combine_send"};
   if (status.ok() && handle.rows != 0) status = check_pointer("row_weights", row_weights, 4);
   if (status.ok() && handle.tokens != 0) status = check_pointer("out", out, 4);
   if (status.ok())

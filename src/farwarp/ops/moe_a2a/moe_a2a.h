@@ -38,7 +38,7 @@ struct MoeReceived {
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end.
                 ///< kRows: [ranks + 1]: first row of each source rank; the last is the end
   std::int64_t* origins =
-      nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot; -1 for rows of padding; may be null
+      nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot (kRows: 0); -1: padding; may be null
   /// In the order and type of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only.
   void* scales = nullptr;
   std::int32_t* count_sums = nullptr;  ///< [local experts], to which counts are added; may be null. Not with kRows
@@ -100,23 +100,24 @@ class MoeAllToAll {
   /// One launch.
   Status dispatch(const MoeTokens& tokens, const MoeReceived& received, Stream stream);
   /// One launch. `y`: [plan.recv_rows, hidden], the experts' outputs in the row order of dispatch; `out`: [tokens,
-  /// hidden]. With kRows `y` is what an owner has made of each row, its own sum of weighted outputs. A token's weighted
-  /// outputs are summed on each owner in k-slot order in fp32 and rounded once to the dtype; the source adds the
-  /// owners' sums in rank order in fp32 and rounds once. `topk_weights`: [tokens, experts_per_token] with
-  /// Desc::weights_at_combine, else null. `handle`: with Desc::handles, not null. If its dispatch is the last one and
-  /// has not been combined, that is all. Else all ranks' kernels first meet, as in a dispatch without tokens, which
-  /// costs such a launch. All ranks give handles of the same dispatch.
+  /// hidden]. With kRows `y` is [MoeReceived::rows, hidden], what an owner has made of each row, its own sum of
+  /// weighted outputs. A token's weighted outputs are summed on each owner in k-slot order in fp32 and rounded once to
+  /// the dtype; the source adds the owners' sums in rank order in fp32 and rounds once. `topk_weights`: [tokens,
+  /// experts_per_token] with Desc::weights_at_combine, else null. `handle`: with Desc::handles, not null. If its
+  /// dispatch is the last one and has not been combined, that is all. Else all ranks' kernels first meet, as in a
+  /// dispatch without tokens, which costs one launch more, two if the last dispatch is not combined. All ranks give
+  /// handles of the same dispatch.
   Status combine(const void* y, void* out, Stream stream, const float* topk_weights = nullptr,
                  const MoeHandle* handle = nullptr);
-  /// kRows with Desc::handles: before a combine of the same handle. `row_weights`: [rows, experts_per_token] fp32;
-  /// `out`: [tokens, experts_per_token], the sums over a token's owners, in rank order in fp32: the gradient of the
-  /// weights that dispatch delivers.
+  /// kRows with Desc::handles: at most once before each combine of the same handle. `row_weights`: [rows,
+  /// experts_per_token] fp32; `out`: [tokens, experts_per_token], the sums over a token's owners, in rank order in
+  /// fp32: the gradient of the weights that dispatch delivers.
   Status return_row_weights(const float* row_weights, float* out, Stream stream, const MoeHandle& handle);
 
   /// The halves, one launch each. Kernels on other streams may run between them, at the same time as the transfer.
-  /// Desc::max_sms leaves multiprocessors for them. combine_send waits for peers only with Desc::weights_at_combine:
-  /// until their combine_send has begun. With `counts` (MoeLayout::kRows) dispatch_send waits for the other ranks'
-  /// counts, and dispatch_recv needs none.
+  /// Desc::max_sms leaves multiprocessors for them. combine_send waits for peers only with Desc::weights_at_combine,
+  /// until their combine_send has begun, or with a handle for which combine() has another launch (see there). With
+  /// `counts` (MoeLayout::kRows) dispatch_send waits for the other ranks' counts, and dispatch_recv needs none.
   Status dispatch_send(const MoeTokens& tokens, Stream stream, const MoeCounts& counts = {});
   Status dispatch_recv(const MoeReceived& received, Stream stream);
   Status combine_send(const void* y, Stream stream, const float* topk_weights = nullptr,

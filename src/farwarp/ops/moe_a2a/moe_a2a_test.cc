@@ -40,12 +40,7 @@ struct Rank {
   DeviceBuffer x, indices, weights, count, out;
 
   MoeTokens tokens(int number) const {
-    MoeTokens result;
-    result.x = x.get();
-    result.topk_indices = indices.get();
-    result.topk_weights = weights.as<float>();
-    result.tokens = number;
-    return result;
+    return {.x = x.get(), .topk_indices = indices.get(), .topk_weights = weights.as<float>(), .tokens = number};
   }
   Status fused(const MoeTokens& input) {
     const Status status = op.fused(input, MoeExpert::kRankScale, nullptr, out.get(), stream);
@@ -304,6 +299,9 @@ TEST_P(MoeApi, RowsOncePerRank) {
     received.rows = kRanks * kTokens + 1;
     expect_names(op->dispatch_recv(received, rank.stream), kWrong, "MoeReceived.rows is 13");
     received.rows = first[kRanks];
+    received.counts = counted.counts;  // both or none: the kernel would store the offsets, too
+    expect_names(op->dispatch_recv(received, rank.stream), kWrong, "MoeCounts.offsets");
+    received.counts = nullptr;
     if (!idle) {
       expect_names(op->dispatch_recv(received, rank.stream), kWrong, "MoeReceived.topk_indices");
       received.topk_indices = experts.get();

@@ -61,8 +61,8 @@ struct MoeAllToAllDesc {
   bool fp8_dispatch = false;
   MoeLayout layout = MoeLayout::kExpertMajor;
   /// kRows: 16-bit elements of a row that dispatch carries, e4m3 numbers with their scales for one; 0: hidden. Sums
-  /// have `hidden` elements. In words mode the first two of eight bytes that are all ones lose a bit, so there they
-  /// must be a NaN.
+  /// have `hidden` elements. In words mode eight bytes of all ones lose the highest bit of the last one, so the last
+  /// 16-bit element must be a NaN there.
   int dispatch_hidden = 0;
   MoeScales scales = MoeScales::kRowMajor;  ///< others: with fp8_dispatch and layout kMasked
   bool powers_of_two = false;               ///< with fp8_dispatch: scales are rounded up to powers of two
@@ -76,8 +76,8 @@ struct MoeAllToAllDesc {
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
   int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
-  /// Segments of a row, which different warps take; at most hidden / (8 * warp size), in bulk mode with fp8 hidden /
-  /// 512: more are reduced to that. 0: the plan's choice.
+  /// Segments of a row, which different warps take; at most 1024; 0: the plan's choice. More than min(hidden,
+  /// dispatch_hidden) / D are reduced to that: D is 8 * warp size, in bulk mode with fp8 512.
   int segments = 0;
   /// Bulk mode, dispatch in one launch: number of blocks that send while the others route and receive, at most half of
   /// all. 0: the plan's choice; -1: every block first sends, then receives.
@@ -101,8 +101,8 @@ struct MoeWorkspace {
   /// dispatch that precedes combine of a handle.
   std::int64_t kept = 0;
   std::int64_t discarded = 0;  ///< with Desc::handles: counts and offsets that nobody reads
-  /// From here to `total` memory begins as all ones, which words need: returns (with rings: rows), and in words mode
-  /// rows.
+  /// From here to `total` memory begins as all ones, which words need: returns (with rings it holds rows, not words),
+  /// and in words mode rows.
   std::int64_t words_begin = 0;
   std::int64_t total = 0;
 };

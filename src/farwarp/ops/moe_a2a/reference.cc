@@ -17,7 +17,7 @@ bool has_row(const MoeAllToAllDesc& desc, const Routing& routing, int token, int
   return desc.layout != MoeLayout::kMasked || std::find(entries, entries + k_slot, entries[k_slot]) == entries + k_slot;
 }
 
-// What arrives on `rank`, by expert; within an expert by source rank, token and k-k_slot, because the sort is stable.
+// What arrives on `rank`, by expert; within an expert by source rank, token and k-slot, because the sort is stable.
 std::vector<Arrival> arrivals_of(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings) {
   const int ranks = static_cast<int>(routings.size());
   const int k = desc.experts_per_token;

@@ -43,7 +43,7 @@ ExpectedDispatch expected_dispatch(const MoeAllToAllDesc& desc, std::int64_t rec
 std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, int rank, std::span<const Routing> routings);
 std::int64_t least_recv_rows(const MoeAllToAllDesc& desc, std::span<const Routing> routings);
 
-/// A bf16 row as fp8 dispatch delivers it.
+/// A bf16 row as fp8 dispatch delivers it without powers_of_two.
 struct QuantisedRow {
   std::vector<std::uint8_t> numbers;  ///< [hidden]: e4m3
   std::vector<float> scales;          ///< [ceil(hidden / 128)]
@@ -51,7 +51,7 @@ struct QuantisedRow {
 QuantisedRow quantised_row(Fp8Format format, std::span<const std::uint16_t> row);
 
 /// The values that experts see for a row of Desc::dtype. With fp8_dispatch: the values of its e4m3 numbers with their
-/// scales.
+/// scales, without powers_of_two.
 std::vector<float> row_values(const MoeAllToAllDesc& desc, Fp8Format format, std::span<const std::uint16_t> row);
 
 /// What an expert computes: y = x * scale + shift.

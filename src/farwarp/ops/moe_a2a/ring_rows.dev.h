@@ -9,7 +9,7 @@ namespace farwarp::FARWARP_TARGET::moe {
 
 using namespace farwarp::moe;
 
-/// Four newer pieces are stored before the ring asks whether a row has arrived (MEASURED.md, "kRows in pieces").
+/// Four newer pieces are stored before the ring asks whether a row has arrived.
 using RowRing = CopyRing<kRingSlots, 2, 4>;
 
 /// This warp's part of the rings.

@@ -53,7 +53,8 @@ Status check_rows(const MoeReceived& received, const MoeAllToAllPlan& plan, bool
   if (received.rows < -1 || received.rows > plan.recv_rows)
     return invalid_argument(
         fmt::format("MoeReceived.rows is {}; allowed: -1 (all) to {}", received.rows, plan.recv_rows));
-  Status status = counted ? Status() : check_counts({received.counts, received.offsets});
+  const bool none = received.counts == nullptr && received.offsets == nullptr;
+  Status status = counted && none ? Status() : check_counts({received.counts, received.offsets});
   if (received.rows == 0) return status;  // empty tensors may have no address
   const auto index_bytes = static_cast<int>(bytes_of(plan.desc.index_type));
   if (status.ok()) status = check_pointer("MoeReceived.x", received.x, 16);
@@ -191,7 +192,9 @@ Status MoeAllToAll::State::run(KernelId id, Stream stream, std::int32_t halves) 
 
 Status MoeAllToAll::State::run_phase(KernelId id, std::int32_t halves, std::uint32_t next, Stream stream) {
   const Status status = run(id, stream, halves);
-  if (status.ok()) next_phase = next;
+  if (!status.ok()) return status;
+  next_phase = next;
+  weights_returned = id == kReturnRowWeights;
   return status;
 }
 
@@ -229,7 +232,7 @@ void MoeAllToAll::State::set_handle(const MoeHandle& handle) {
 }
 
 Status MoeAllToAll::State::take_up(const MoeHandle& handle, Stream stream) {
-  if (next_phase == kReceived && last_handle == handle.memory) {
+  if (is_taken_up(handle)) {
     set_handle(handle);
     return {};
   }

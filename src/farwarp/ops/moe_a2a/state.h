@@ -43,6 +43,9 @@ struct MoeAllToAll::State {
   std::uint32_t next_phase = moe::kIdle;  ///< of a split call: the phase that its next kernel finds
   bool counted = false;                   ///< of a split call: its sending half has delivered the counts
   const void* last_handle = nullptr;      ///< Desc::handles: of the last dispatch, until it is combined
+  /// The last kernel returned row weights. A second one of the same call would use the same tag: its readers would not
+  /// wait, but take the first one's.
+  bool weights_returned = false;
 
   /// kMisuse unless `phase` is the next phase of a call.
   Status check_phase(std::uint32_t phase) const;
@@ -77,6 +80,10 @@ struct MoeAllToAll::State {
   Status run_phase(moe::KernelId id, std::int32_t halves, std::uint32_t next, Stream stream);
   /// Desc::handles: ends a call that has been received and is not combined. Before a dispatch.
   Status end_uncombined(Stream stream);
+  /// Desc::handles: the call under way is that of `handle`, and its phase is kReceived.
+  bool is_taken_up(const MoeHandle& handle) const {
+    return next_phase == moe::kReceived && last_handle == handle.memory;
+  }
   /// Desc::handles: makes the call's phase kReceived, with what combine reads of the dispatch of `handle`.
   Status take_up(const MoeHandle& handle, Stream stream);
 };
