@@ -12,7 +12,7 @@ They take NumPy arrays (on the emulator) and torch tensors (on GPUs):
 World is this rank's place among the ranks, run() starts ranks as threads, the other classes are operators. Failures of
 calls are exceptions, all of them Error; Python's protocols raise Python's own. Two modules need torch and are imported
 by name: farwarp.torch_ops (operators that torch.compile carries in its graphs) and farwarp.symm_mem (the interface of
-PyTorch's symmetric memory).
+PyTorch's symmetric memory). farwarp.deep_ep (DeepEP's interface) is imported by name, too.
 """
 
 from .all_reduce import AllReduce

@@ -1,4 +1,4 @@
-"""What callers pass: the one place that converts it and refuses what is not exactly what it stands for."""
+"""Numbers, flags, durations and shapes that callers pass: what is not exactly what it stands for is refused."""
 
 from __future__ import annotations
 

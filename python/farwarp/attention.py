@@ -173,11 +173,13 @@ class Attention(WithLse):
             self._shape, self._lse_shape = (batch, queries, heads, head_dim), (batch, heads, queries)
         else:
             self._shape, self._lse_shape = (total_queries, heads, head_dim), (heads, total_queries)
-        dense = not (sinks or total_queries is not None or total_keys is not None or key_counts or page_size)
-        self._call = (
-            Call(world, "attention_call", "q k v", OUTPUTS) if dense else Call(world, _ByStruct(), _INPUTS, OUTPUTS)
-        )
-        self._dense = dense
+        more = (sinks, total_queries is not None, total_keys is not None, key_counts or page_size, page_size)
+        self._dense = not any(more)
+        if self._dense:
+            self._call = Call(world, "attention_call", "q k v", OUTPUTS)
+        else:
+            optional = " ".join(name for name, asked in zip(_INPUTS.split()[3:], more) if not asked)
+            self._call = Call(world, _ByStruct(), _INPUTS, OUTPUTS, optional=optional)
 
     def __call__(
         self,

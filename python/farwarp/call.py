@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
 
 _MOST_PREPARED = 64
+_ALLOWED = "a farwarp.Array, a numpy.ndarray, a torch.Tensor"
 _fills: dict[type, exchange.Fill | None] = {}  # of each class that operators have been given
 
 
@@ -87,9 +88,7 @@ class Parameter:
 
     def _copy(self, value: Tensor, stream: int | None) -> Array:
         if not isinstance(value, np.ndarray) and not is_torch(value):
-            raise InvalidArgumentError(
-                f"{self.name} is a {type(value).__name__}; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
-            )
+            raise InvalidArgumentError(f"{self.name} is a {type(value).__name__}; allowed: {_ALLOWED}")
         if not isinstance(value, np.ndarray) and value.device.type != "cpu":
             raise InvalidArgumentError(f"{self.name} is on {value.device}; allowed: cpu, on the emulator")
         if dtypes.name_of(value.dtype) not in dtypes.CODES:
@@ -140,14 +139,16 @@ def _strides(value: np.ndarray[Any, Any] | torch.Tensor) -> tuple[int, ...]:
 class Call:
     """A function of c.h that takes a handle, tensors (inputs first) and a stream.
 
-    What the function takes is compared with its declaration once, here. For every combination of classes of tensors
-    that has come, what to do is kept: which of them fill which DLTensor, and the references that the function is given.
-    So ctypes converts nothing in a call but the tensors.
+    What the function takes is compared with its declaration once, here. For combinations of classes that all have the
+    exchange API, what to do is kept: which tensors fill which DLTensor, and the references that the function is given.
+    So ctypes converts nothing in such a call but the tensors.
     """
 
-    __slots__ = ("_function", "_inputs", "_parameters", "_streams", "_known", "_slow")
+    __slots__ = ("_function", "_inputs", "_parameters", "_needed", "_streams", "_known", "_slow")
 
-    def __init__(self, world: Context, function: str | Callable[..., int], inputs: str, outputs: str = "") -> None:
+    def __init__(
+        self, world: Context, function: str | Callable[..., int], inputs: str, outputs: str = "", *, optional: str = ""
+    ) -> None:
         """Of a world's operators.
 
         Parameters
@@ -159,9 +160,12 @@ class Call:
             function(handle, reference..., stream) -> code.
         inputs, outputs : str
             Names of the tensors, for messages.
+        optional : str
+            Inputs that may be None.
         """
         self._parameters = tuple(Parameter(name, world) for name in f"{inputs} {outputs}".split())
         self._inputs = len(inputs.split())
+        self._needed = frozenset(inputs.split()) - set(optional.split())
         if isinstance(function, str):
             if _c.FUNCTIONS[function] != (ctypes.c_int32, *[ctypes.c_void_p] * (len(self._parameters) + 2)):
                 raise TypeError(f"{function} takes other parameters than a handle, {inputs} {outputs} and a stream")
@@ -231,7 +235,7 @@ class Call:
                         output.written_on = on
             code = self._function(handle, *references, busy[on])
             if code:
-                raise self._failure(operator.world, code, tensors)
+                raise operator.world.failure(code)
             return keep
 
     def _references(
@@ -241,6 +245,8 @@ class Call:
         references: list[_c.Reference | None] = []
         for i, (parameter, tensor) in enumerate(zip(self._parameters, tensors)):
             if tensor is None:
+                if parameter.name in self._needed:
+                    raise InvalidArgumentError(f"{parameter.name} is a NoneType; allowed: {_ALLOWED}")
                 references.append(None)
             elif i < self._inputs:
                 references.append(parameter.input(tensor, on, keep))
@@ -260,12 +266,3 @@ class Call:
                 None if kind is type(None) else parameter.reference for kind, parameter in zip(kinds, self._parameters)
             ]
             self._known[kinds] = fills, references
-
-    def _failure(self, world: Context, code: int, tensors: Sequence[Tensor | None]) -> Exception:
-        error = world.failure(code)
-        for parameter, tensor in zip(self._parameters[: self._inputs], tensors):
-            if tensor is None and str(error) == f"{parameter.name} is NULL; allowed: a pointer":
-                return InvalidArgumentError(
-                    f"{parameter.name} is a NoneType; allowed: a farwarp.Array, a numpy.ndarray, a torch.Tensor"
-                )
-        return error

@@ -230,7 +230,7 @@ class Context(NotCopyable):
         if not together:
             lib.world_leave(handle)
         failure: Error | None = None
-        most = int(3000 * self.deadline)
+        most = 3 * milliseconds("deadline", self.deadline)
         drained = all([lib.synchronize(handle, stream, most) == 0 for stream in self.streams.busy])  # noqa: C419
         code = lib.world_status(handle) if together and not self._told else 0
         if code:

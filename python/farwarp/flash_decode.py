@@ -132,7 +132,9 @@ class FlashDecode(WithLse):
         self.dtype, self.has_lse = dtypes.name_of(dtype), lse
         self._shape = (batch, query_tokens, query_heads, head_dim)
         self._lse_shape = self._shape[:3]
-        self._call = Call(world, "decode_call_sinks", "q k v block_table lengths k_scale v_scale sinks", OUTPUTS)
+        inputs = "q k v block_table lengths k_scale v_scale sinks"
+        optional = f"{'' if fp8_cache else 'k_scale v_scale'} {'' if sinks else 'sinks'}"
+        self._call = Call(world, "decode_call_sinks", inputs, OUTPUTS, optional=optional)
 
     def __call__(
         self,

@@ -72,7 +72,8 @@ class MoeAllToAll(MoeCalls):
     """Sends tokens to the ranks of their experts, and the weighted sums of the experts' outputs back.
 
     Collective to create, and every rank makes every call, in turn dispatch() and combine(); or fused(), which is both
-    with an element-wise expert between. MoeRowsAllToAll sends a token once to a rank, whatever experts it has there.
+    with an element-wise expert between. A token crosses once to a rank, and is copied to the rows of its experts there;
+    MoeRowsAllToAll delivers it once to a rank, whatever experts it has there.
 
     Each has two halves, dispatch_send(), dispatch_recv(), combine_send(), combine_recv(), called in this order: kernels
     on other streams may run between them, beside the transfer, on multiprocessors that max_sms leaves. dispatch() may
@@ -132,7 +133,8 @@ class MoeAllToAll(MoeCalls):
     masked_shape : tuple of int
         (E, C): experts of the rank that has most, and recv_rows // E, the room of each in layout "masked".
     layout : str
-        As given, as are row_alignment, mode, segments and the other parameters; round_scales True with "ue8m0".
+        As given, as are num_experts, experts_per_token, hidden, max_tokens, scales, weights_at_combine, row_alignment,
+        mode and segments; dtype and index_type by name; round_scales True with "ue8m0".
     tokens : int
         Of this rank, in the call under way.
 
@@ -198,9 +200,10 @@ class MoeAllToAll(MoeCalls):
         experts = -(-num_experts // world.size)
         self.masked_shape = experts, self.recv_rows // experts
         sent, received = "x indices weights", " ".join(MoeReceived._fields)
-        self._dispatch = Call(world, "moe_dispatch", sent, received)
-        self._dispatch_counted = Call(world, "moe_dispatch_counted", sent + " count", received)
-        self._dispatch_send = Call(world, "moe_dispatch_send", sent + " count")
+        late = "weights" if self.weights_at_combine else ""
+        self._dispatch = Call(world, "moe_dispatch", sent, received, optional=late)
+        self._dispatch_counted = Call(world, "moe_dispatch_counted", sent + " count", received, optional=late)
+        self._dispatch_send = Call(world, "moe_dispatch_send", sent + " count", optional=late + " count")
         self._dispatch_recv = Call(world, "moe_dispatch_recv", "", received)
         fused = _c.lib.unchecked("moe_fused")
 
@@ -208,7 +211,8 @@ class MoeAllToAll(MoeCalls):
             *sent, table, out, stream = arguments
             return fused(handle, *sent, _RANK_SCALE if table is None else _TABLE, table, out, stream)
 
-        self._fused = Call(world, call_fused, sent + " count expert_table", "out")
+        optional = late + " count expert_table"
+        self._fused = Call(world, call_fused, sent + " count expert_table", "out", optional=optional)
 
     def received_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a dispatch, in the order of MoeReceived's fields; scales if there are."""

@@ -33,7 +33,7 @@ class MoeCalls(MoeOperator):
         weights_at_combine: bool = False,
         **fields: object,
     ) -> None:
-        """Collective. fields: of farwarp_moe_desc, that one class alone has."""
+        """Collective. fields: further ones of farwarp_moe_desc."""
         self._open(
             world,
             set_fields(

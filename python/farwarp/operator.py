@@ -36,8 +36,9 @@ class Operator(NotCopyable):
     and torch tensors in the host's memory, which are copied. Results are what `out=` names, which is then returned;
     else new torch tensors if the first input is one on the device, else new Arrays. Calls only enqueue, on `stream`
     (farwarp.Stream, torch.cuda.Stream, a handle), or torch's current stream on a GPU, or the default stream. They can
-    be captured in CUDA graphs. What a kernel finds later is raised by World.check(), by Array.numpy(), and when the
-    world is closed. torch tensors that are used on a side stream need torch's record_stream(), as always.
+    be captured in CUDA graphs. What a kernel finds later is raised by later calls of operators, World.check(),
+    World.synchronize() and Array.numpy(), and when the world is closed. torch tensors that are used on a side stream
+    need torch's record_stream(), as always.
 
     Failures that are known at once are raised at once: InvalidArgumentError names the parameter, its value and what is
     allowed, MisuseError is that of a closed operator or a call out of its order.

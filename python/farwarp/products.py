@@ -53,7 +53,8 @@ class OneResult(Operator):
         bias : tensor [n], optional
             Given exactly if the operator has one.
         out : tensor, optional
-            For the result, of its shape; messages call it y. It must not overlap an input. None: a new tensor.
+            For the result, of its shape; messages of the library call it y. It must not overlap an input. None: a new
+            tensor.
         stream : farwarp.Stream, torch.cuda.Stream or int, optional
             None: the current stream.
 
@@ -117,7 +118,7 @@ class Gemm(OneResult):
         desc = new_desc(_c.GemmDesc)
         self._open(world, set_fields(desc, m=m, n=n, k=k, has_bias=flag("bias", bias), dtype=dtype, max_sms=max_sms))
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
-        self._call = Call(world, "gemm_call", "x w bias", "out")
+        self._call = Call(world, "gemm_call", "x w bias", "out", optional="" if bias else "bias")
 
     def result_specs(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each result of a call."""
@@ -134,7 +135,7 @@ class ParallelGemm(Operator):
     """What AllGatherGemm, GemmReduceScatter and GemmAllReduce have in common. It cannot be created itself.
 
     Collective to create, and every rank makes every call. Tensors begin at multiples of 256 bytes, as those of torch
-    and World.empty() do. Messages call `out` y.
+    and World.empty() do. Messages of the library call `out` y.
 
     Parameters
     ----------
@@ -217,7 +218,7 @@ class ParallelGemm(Operator):
         )
         self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
         self._y_shape = self._shape_of_y()
-        self._call = Call(world, "product_call", "x w bias", "out all_x")
+        self._call = Call(world, "product_call", "x w bias", "out all_x", optional="" if bias else "bias")
 
     def _shape_of_y(self) -> tuple[int, int]:
         raise NotImplementedError

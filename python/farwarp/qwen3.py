@@ -173,7 +173,7 @@ class Qwen3(Streaming, Operator):
         ranks : int
             Of the world, 1 to 8.
         target, device
-            As of World.
+            As of World, but a device is an ordinal, 0 or more.
         **limits
             sequences, positions and others of the class.
 
@@ -247,7 +247,7 @@ class Qwen3(Streaming, Operator):
             Ends the answer, and is its last id; or up to 8 of them, each of which does. None: those of the model's
             generation_config.json, or config.json without one; if there are none, of text the tokenizer's.
         temperature : float, optional
-            None: 0, with a warning if the model asks for draws (asked_sampling). 0: the best token; else 0.001 to 1000.
+            None: 0, with a warning if the model asks for draws and top_k is 0. 0: the best token; else 0.001 to 1000.
         top_k, top_p, seed : int, float, int
             Of draws: 1 to most_top_k, up to 1; sequence i draws with seed + i, modulo 2**64.
         tokens_per_launch : int

@@ -6,17 +6,18 @@
     torch.ops.farwarp.ag_gemm(up, x, w, out=y)
 
 Importing this module needs torch 2.4 or later and registers them. Each takes the name of an operator of a class, then
-its tensors, and has two overloads: one returns new tensors, one, .out, writes to those given by `out=` and returns
-nothing. A call enqueues on torch's current stream. On the emulator tensors are in the host's memory and a call waits.
+its tensors. All but all_reduce_ have two overloads: one returns new tensors; the other, .out, writes to those that are
+given by the names of its results, `out=` if there is one, and returns nothing. A call enqueues on torch's current
+stream. On the emulator tensors are in the host's memory and a call waits.
 
     gemm(op, x, w, bias=None)                          Gemm
     ag_gemm(op, x, w, bias=None)                       AllGatherGemm
-    ag_gemm_x(op, x, w, bias=None) -> (y, all_x)       with return_x; .out takes out= and all_x=
+    ag_gemm_x(op, x, w, bias=None) -> (out, all_x)     with return_x
     gemm_rs(op, x, w, bias=None)                       GemmReduceScatter
     gemm_ar(op, x, w, bias=None)                       GemmAllReduce
     all_reduce(op, x); all_reduce_(op, x)              AllReduce; the second writes to x
     attention(op, q, k, v, sinks=None, query_starts=None, key_starts=None, key_counts=None, block_table=None)
-    attention_lse(...) -> (out, lse)                   Attention; with lse; .out takes out= and lse=
+    attention_lse(...) -> (out, lse)                   Attention; with lse
     flash_decode(op, q, k, v, block_table, lengths, k_scale=None, v_scale=None, sinks=None)
     flash_decode_lse(...) -> (out, lse)                FlashDecode; with lse
     moe_dispatch(op, x, indices, weights, count=None) -> (recv_x, counts, offsets, origins)

@@ -31,8 +31,8 @@ class World(Context):
     Parameters
     ----------
     group : torch.distributed.ProcessGroup, optional
-        Its ranks are processes of this machine. None: the ranks that torchrun, mpirun or `farwarp launch` have started,
-        else one rank alone. run() starts ranks as threads.
+        Its ranks are processes of this machine. None: the ranks that torchrun, mpirun, srun or `farwarp launch` have
+        started, else one rank alone. run() starts ranks as threads.
     target : str
         "cuda", "hip", "emu_sm90" (Hopper, emulated), "emu_gfx942" (CDNA3, emulated), or "auto": a GPU if there is one,
         else "emu_sm90". run() has the emulator as its default: see there.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import farwarp
+from farwarp.allocations import Allocations
 from leaks import cycles, held
 from test_world import script
 
@@ -94,6 +95,14 @@ def test_a_world_that_ends_by_an_exception_frees_its_operators():
         farwarp.run(fail, ranks=2)
     assert len(closed) == 2
     assert all(gemm.handle is None and gemm.world.handle is None and not gemm.world.operators for gemm in closed)
+
+
+@pytest.mark.parametrize("deadline", (86400, np.float16(40)))  # the longest; milliseconds that its type has not
+def test_closing_waits_and_frees_whatever_the_deadline(monkeypatch, deadline):
+    freed, end = [], Allocations.end
+    monkeypatch.setattr(Allocations, "end", lambda self, free: freed.append(free) or end(self, free))
+    farwarp.run(lambda world: farwarp.Gemm(world, 8, 16, 64, dtype="float16")(X, W), ranks=1, deadline=deadline)
+    assert freed == [True]
 
 
 def test_world_that_is_not_closed():

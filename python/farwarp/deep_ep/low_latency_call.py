@@ -89,8 +89,8 @@ class LowLatencyOperator(MoeOperator):
             "x topk_idx topk_weights",
             "recv_x recv_count offsets scales cumulative_local_expert_recv_stats handle",
         )
-        self.dispatch = Call(world, "moe_dispatch_kept", sent, received)
-        self.dispatch_send = Call(world, "moe_dispatch_send", sent + " count")
+        self.dispatch = Call(world, "moe_dispatch_kept", sent, received, optional="topk_weights")
+        self.dispatch_send = Call(world, "moe_dispatch_send", sent + " count", optional="topk_weights count")
         self.dispatch_recv = Call(world, "moe_dispatch_recv_kept", "", received)
         self.combine = Call(world, "moe_combine_kept", "x topk_idx topk_weights handle", "out")
         self.combine_send = Call(world, "moe_combine_send_kept", "x topk_idx topk_weights handle")

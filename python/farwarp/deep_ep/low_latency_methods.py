@@ -166,7 +166,7 @@ class LowLatencyMethods(BufferBase):
             Factors of the outputs.
         handle : LowLatencyCall
             Of a dispatch that has been received. One that is not its operator's last dispatch, or that has been
-            combined, costs a launch more.
+            combined, costs one launch more, two if the last dispatch is not combined.
         use_logfmt : bool
             Allowed, and changes nothing: it would round numbers to 10 bits to save bytes on the link. One row returns
             here for all of a rank's experts, as bf16.

@@ -89,10 +89,11 @@ class NormalOperator(MoeOperator):
             "recv_x recv_topk_idx recv_topk_weights",
             "counts offsets",
         )
-        self.dispatch = Call(world, "moe_dispatch_rows_kept", sent, f"{received} {counted} handle")
-        self.dispatch_send = Call(world, "moe_dispatch_rows_send_kept", sent, counted)
+        told = "num_tokens_per_expert"
+        self.dispatch = Call(world, "moe_dispatch_rows_kept", sent, f"{received} {counted} handle", optional=told)
+        self.dispatch_send = Call(world, "moe_dispatch_rows_send_kept", sent, counted, optional=told)
         self.dispatch_recv = Call(world, "moe_dispatch_rows_recv_kept", "", f"{received} handle")
-        self.combine = Call(world, "moe_combine_kept", "x topk_idx unused handle", "out")
+        self.combine = Call(world, "moe_combine_kept", "x topk_idx unused handle", "out", optional="unused")
         self.return_weights = Call(world, "moe_return_row_weights", "topk_weights topk_idx handle", "out")
 
 

@@ -271,7 +271,8 @@ class NormalMethods(BufferBase):
         x : tensor [rows of recv_x, hidden] bfloat16
             For each row the sum of its experts' outputs, the weights applied.
         handle : NormalCall
-            Of a dispatch. One that is not the last dispatch, or that has been combined, costs a launch more.
+            Of a dispatch. One that is not the last dispatch, or that has been combined, costs one launch more, two if
+            the last dispatch is not combined.
         topk_weights : tensor [rows of recv_x, top-k] float32, optional
             Numbers that return to the rows' sources beside the rows, gradients of weights for one.
         bias : None
