@@ -51,6 +51,8 @@ Status reset_persisting_l2(Device& device) {
   return device.while_current([&] { return (*driver)->call((*driver)->reset_persisting_l2); });
 }
 
+Status nothing() { return {}; }
+
 }  // namespace
 
 double quantile(const std::vector<double>& sorted, double q) {
@@ -154,31 +156,48 @@ Status DeviceTimer::close() {
   return closed.ok() ? freed : closed;
 }
 
-Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool cold) {
+Result<DeviceTimer::Try> DeviceTimer::try_sample(const Work& prepare, const Work& work, const Work& afterwards,
+                                                 bool cold) {
   Device& device = world_->device();
+  if (Status met = world_->bootstrap().barrier(kHostPatience); !met.ok()) return met;
+  const Clock::time_point began = Clock::now();
+  Status enqueued = enqueue(prepare, work, cold);
+  if (enqueued.ok()) enqueued = afterwards();
+  const std::chrono::nanoseconds taken = Clock::now() - began;
+  const auto patience = std::chrono::nanoseconds(hold_ns_) + 2 * world_->options().deadline;
+  const Status done = device.synchronize(stream_, static_cast<std::uint64_t>(patience.count()));
+  if (!enqueued.ok()) return enqueued;
+  if (const Status status = world_->status(); !status.ok()) return status;
+  if (!done.ok()) return done;
+  if (clock_) clock_mhz_ = clock_->mhz();
+  // The emulator starts no stream while a host thread could still enqueue.
+  const bool can_be_late = !is_emulated(device.target());
+  const auto hosts = of_all_ranks(can_be_late ? static_cast<double>(taken.count()) : 0);
+  if (!hosts.ok()) return hosts.status();
+  const auto us = device.microseconds_between(*start_, *end_);
+  if (!us.ok()) return us.status();
+  return Try{*us, static_cast<std::uint64_t>(*std::max_element(hosts->begin(), hosts->end()))};
+}
+
+Result<double> DeviceTimer::sample(const Work& prepare, const Work& work, bool cold) {
   for (; hold_ns_ <= kLongestHoldNs; hold_ns_ *= 2) {
-    if (Status met = world_->bootstrap().barrier(kHostPatience); !met.ok()) return met;
-    const Clock::time_point began = Clock::now();
-    const Status enqueued = enqueue(prepare, work, cold);
-    const std::chrono::nanoseconds taken = Clock::now() - began;
-    const auto patience = std::chrono::nanoseconds(hold_ns_) + 2 * world_->options().deadline;
-    const Status done = device.synchronize(stream_, static_cast<std::uint64_t>(patience.count()));
-    if (!enqueued.ok()) return enqueued;
-    if (const Status status = world_->status(); !status.ok()) return status;
-    if (!done.ok()) return done;
-    if (clock_) clock_mhz_ = clock_->mhz();
-    // The emulator starts no stream while a host thread could still enqueue.
-    const bool can_be_late = !is_emulated(device.target());
-    const auto hosts = of_all_ranks(can_be_late ? static_cast<double>(taken.count()) : 0);
-    if (!hosts.ok()) return hosts.status();
-    const auto longest = static_cast<std::uint64_t>(*std::max_element(hosts->begin(), hosts->end()));
-    if (longest >= hold_ns_) continue;
+    const auto tried = try_sample(prepare, work, nothing, cold);
+    if (!tried.ok()) return tried.status();
+    if (tried->longest_ns >= hold_ns_) continue;
     // The first use of a library's kernel loads it, which may take 100 ms. Later samples need no hold of that length.
-    hold_ns_ = std::clamp(2 * longest, kShortestHoldNs, kLongestHoldNs);
-    return device.microseconds_between(*start_, *end_);
+    hold_ns_ = std::clamp(2 * tried->longest_ns, kShortestHoldNs, kLongestHoldNs);
+    return tried->us;
   }
   return Status{StatusCode::kDeadline,
                 fmt::format("the host needs more than {} ms to enqueue one sample", kLongestHoldNs / 1'000'000)};
+}
+
+Result<std::optional<double>> DeviceTimer::sample_once(const Work& work, const Work& afterwards,
+                                                       std::uint64_t hold_ns) {
+  hold_ns_ = hold_ns;
+  const auto tried = try_sample(nothing, work, afterwards, true);
+  if (!tried.ok()) return tried.status();
+  return tried->longest_ns < hold_ns ? std::optional(tried->us) : std::nullopt;
 }
 
 Status DeviceTimer::trace(const Work& prepare, const Work& work) {

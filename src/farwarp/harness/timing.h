@@ -54,6 +54,9 @@ class DeviceTimer {
   /// `prepare` must restore the state that `work` starts from. kDeadline if the host is late even with the longest
   /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
+  /// Collective. One try of a cold sample with this hold; nothing if a host was late. `afterwards` is enqueued behind the
+  /// end of the time.
+  Result<std::optional<double>> sample_once(const Work& work, const Work& afterwards, std::uint64_t hold_ns);
   /// Collective. One cold sample without a hold, for work that may wait for the device: what the host needs is part of
   /// the time.
   Result<double> sample_with_host(const Work& work);
@@ -87,6 +90,12 @@ class DeviceTimer {
         start_(std::move(start)),
         end_(std::move(end)) {}
 
+  /// Collective. One sample, and how long the slowest host needed to enqueue it.
+  struct Try {
+    double us = 0;
+    std::uint64_t longest_ns = 0;
+  };
+  Result<Try> try_sample(const Work& prepare, const Work& work, const Work& afterwards, bool cold);
   Status enqueue(const Work& prepare, const Work& work, bool cold);
   Status enqueue_timed(const Work& work);
   Status wake_links();

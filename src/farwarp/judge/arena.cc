@@ -23,24 +23,18 @@ constexpr std::byte kPoison{harness::kPoisonByte};
 /// With at least kAlignment bytes of poison behind it.
 std::size_t room_of(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment; }
 
-std::vector<const Argument*> all_of(const std::vector<Argument>& inputs, const std::vector<Argument>& outputs) {
-  std::vector<const Argument*> tensors;
-  for (const auto* list : {&inputs, &outputs}) {
-    for (const Argument& tensor : *list) tensors.push_back(&tensor);
-  }
-  return tensors;
-}
-
 }  // namespace
 
-Result<Arena> Arena::create(Device& device, const std::vector<Argument>& inputs, const std::vector<Argument>& outputs) {
+Result<Arena> Arena::create(Device& device, const std::vector<Argument>& inputs, const std::vector<Argument>& outputs,
+                            bool copied) {
   std::size_t used = kAlignment;
-  for (const Argument* tensor : all_of(inputs, outputs)) used += room_of(tensor->most_bytes());
+  for (const Argument& input : inputs) used += room_of(input.most_bytes());
+  for (const Argument& output : outputs) used += (copied ? 2 : 1) * room_of(output.most_bytes());
   const std::size_t bytes = used + std::max(kLeastSlack, used / 4);
   MemoryHandle handle;
   auto memory = device.allocate_shareable(bytes, &handle);
   if (!memory.ok()) return memory.status();
-  Arena arena(device, *memory, handle);
+  Arena arena(device, *memory, handle, copied);
   if (handle.kind != MemoryHandle::Kind::kPosixFd && handle.kind != MemoryHandle::Kind::kIpc)
     return unavailable("device memory of this machine cannot be shared with a submission's process");
   arena.before_.resize(bytes);
@@ -52,11 +46,22 @@ Arena::Arena(Arena&& other) noexcept
     : device_(std::move(other.device_)),
       memory_(std::exchange(other.memory_, nullptr)),
       handle_(other.handle_),
+      copied_(other.copied_),
       before_(std::move(other.before_)),
       after_(std::move(other.after_)) {}
 
 Arena::~Arena() {
   if (memory_ != nullptr) device_->release_shareable(memory_, handle_);
+}
+
+std::vector<const Argument*> Arena::all_of(const std::vector<Argument>& inputs,
+                                           const std::vector<Argument>& outputs) const {
+  std::vector<const Argument*> tensors;
+  for (const Argument& tensor : inputs) tensors.push_back(&tensor);
+  for (int copy = 0; copy < (copied_ ? 2 : 1); ++copy) {
+    for (const Argument& tensor : outputs) tensors.push_back(&tensor);
+  }
+  return tensors;
 }
 
 /// In a random order, with random gaps.
@@ -107,24 +112,16 @@ Status Arena::release_inputs(Stream stream) {
   return status;
 }
 
-Status Arena::withdraw_inputs(Stream stream) {
-  Status status;
-  for (std::size_t i = 0; i < input_bytes_.size() && status.ok(); ++i) {
-    if (input_bytes_[i] > 0)
-      status =
-          device_->fill(static_cast<std::byte*>(memory_) + offsets_[i], harness::kPoisonByte, input_bytes_[i], stream);
-  }
-  return status.ok() ? device_->synchronize(stream, kPatienceNs) : status;
-}
-
 Status Arena::collect(Stream stream, const std::vector<Argument>& inputs, const std::vector<Argument>& outputs,
                       std::string& difference) {
   Status status = device_->copy_out(after_.data(), memory_, after_.size(), stream);
   for (std::size_t i = 0; i < outputs.size() && status.ok(); ++i) {
-    const std::size_t offset = offsets_[inputs.size() + i], bytes = outputs[i].bytes();
+    const std::size_t bytes = outputs[i].bytes();
     if (bytes == 0) continue;
-    status = device_->copy_in(outputs[i].data, after_.data() + offset, bytes, stream);
-    std::memcpy(before_.data() + offset, after_.data() + offset, bytes);
+    for (std::size_t at = inputs.size() + i; at < offsets_.size(); at += outputs.size()) {  // the copy is the last one
+      status = device_->copy_in(outputs[i].data, after_.data() + offsets_[at], bytes, stream);
+      std::memcpy(before_.data() + offsets_[at], after_.data() + offsets_[at], bytes);
+    }
   }
   difference = first_difference(all_of(inputs, outputs), inputs.size());
   return status;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "farwarp/harness/copy_args.h"
+
 namespace farwarp::judge {
 
 Result<CallClock> CallClock::create(TargetKind target, int rank, int ranks, const std::string& rendezvous) {
@@ -25,17 +27,38 @@ Result<CallClock> CallClock::create(TargetKind target, int rank, int ranks, cons
   const auto stream = clock.device_->create_stream();
   if (!stream.ok()) return stream.status();
   clock.stream_ = *stream;
+  const auto copying = clock.device_->kernel("harness_copy");
+  if (!copying.ok()) return copying.status();
+  clock.copying_ = *copying;
   auto timer = harness::DeviceTimer::create(*clock.world_, clock.stream_);
   if (!timer.ok()) return timer.status();
   clock.timer_ = std::make_unique<harness::DeviceTimer>(std::move(*timer));
   return clock;
 }
 
-Result<double> CallClock::time(const harness::Work& work, bool with_host) {
-  if (timer_ && with_host) return timer_->sample_with_host(work);
-  if (timer_) return timer_->sample([] { return Status(); }, work, true);
-  const Status status = work();
-  return status.ok() ? Result<double>(0.0) : status;
+Result<Answer> CallClock::time(const harness::Work& work, const harness::Work& afterwards, std::uint64_t hold_ns) {
+  if (!timer_) {
+    Status status = work();
+    if (status.ok()) status = afterwards();
+    return status.ok() ? Result<Answer>(Answer{}) : status;
+  }
+  const auto us = timer_->sample_once(work, afterwards, hold_ns);
+  if (!us.ok()) return us.status();
+  return Answer{.status = {}, .us = us->value_or(0), .late = !us->has_value()};
+}
+
+Result<Answer> CallClock::time_with_host(const harness::Work& work) {
+  if (!timer_)
+    return time(
+        work, [] { return Status(); }, 0);
+  const auto us = timer_->sample_with_host(work);
+  return us.ok() ? Result<Answer>(Answer{.status = {}, .us = *us}) : us.status();
+}
+
+Status CallClock::copy(void* to, const void* from, std::size_t bytes) const {
+  const harness::CopyArgs args{static_cast<const Vec16*>(from), static_cast<Vec16*>(to),
+                               static_cast<std::int64_t>((bytes + sizeof(Vec16) - 1) / sizeof(Vec16))};
+  return launch(*device_, copying_, {2 * device_->shape().multiprocessors, harness::kCopyThreads, 0}, args, stream_);
 }
 
 Status CallClock::finish() {

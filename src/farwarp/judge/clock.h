@@ -6,6 +6,7 @@
 #include <string>
 
 #include "farwarp/harness/timing.h"
+#include "farwarp/judge/frames.h"
 #include "farwarp/world/host/world.h"
 
 namespace farwarp::judge {
@@ -20,9 +21,13 @@ class CallClock {
   Device& device() { return *device_; }
   Stream stream() const { return stream_; }
   bool on_gpu() const { return timer_ != nullptr; }
-  /// Collective. Microseconds of this rank. `with_host`: the work may wait for the device, and what the host needs is
-  /// part of the time.
-  Result<double> time(const harness::Work& work, bool with_host);
+  /// Collective. Of this rank, in a stream that is held for `hold_ns`. `afterwards` is enqueued behind the end of the
+  /// time. The emulator has no time: 0.
+  Result<Answer> time(const harness::Work& work, const harness::Work& afterwards, std::uint64_t hold_ns);
+  /// Collective. The same without a hold: the work may wait for the device, and what the host needs is part of the time.
+  Result<Answer> time_with_host(const harness::Work& work);
+  /// Enqueues a copy of device memory, whole vectors of 16 bytes.
+  Status copy(void* to, const void* from, std::size_t bytes) const;
   /// Waits for all that this process has enqueued on the device, in any stream.
   Status finish();
 
@@ -32,6 +37,7 @@ class CallClock {
   Stream stream_;
   std::unique_ptr<World> world_;
   std::unique_ptr<harness::DeviceTimer> timer_;
+  Kernel copying_;
 };
 
 }  // namespace farwarp::judge

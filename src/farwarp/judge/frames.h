@@ -16,16 +16,16 @@ namespace farwarp::judge {
 enum Kind : std::uint32_t {
   kSetup = 1,  ///< JSON, with the descriptor of the rank's memory
   kReady,      ///< JSON: error
-  kTryOut,     ///< an empty call, before the submission is loaded: how long the judge waits for nothing
+  kTryOut,     ///< as kCall, without a submission: how long the judge waits for nothing
   kLoad,
   kGather,    ///< the bytes of one rank
   kGathered,  ///< of all
   kCreated,   ///< JSON: error
-  kCall,      ///< JSON: where the tensors are. Its sequence is a random number that frames of this call repeat
-  kWithdraw,  ///< the inputs are to be poison until kRelease: the work is enqueued once more
+  kCall,      ///< JSON: hold_ns, places (Arena::offsets()), shapes. Its sequence is a random number that frames of this
+              ///< call repeat
   kRelease,   ///< the work is enqueued, its stream is held: the inputs are to be there
   kGo,        ///< that has been done
-  kDone,      ///< JSON: error, us
+  kDone,      ///< JSON: error, us, late
   kFinish,
   kFinished,
 };
@@ -45,10 +45,11 @@ inline nlohmann::json to_json(const std::vector<std::byte>& bytes) {
 struct Answer {
   Status status;
   double us = 0;
+  bool late = false;  ///< the host enqueued too late for the hold: the time does not count
 };
 
 inline std::vector<std::byte> to_bytes(const Answer& answer) {
-  if (answer.status.ok()) return to_bytes(nlohmann::json{{"us", answer.us}});
+  if (answer.status.ok()) return to_bytes(nlohmann::json{{"us", answer.us}, {"late", answer.late}});
   return to_bytes(nlohmann::json{{"error", answer.status.message()}, {"code", static_cast<int>(answer.status.code())}});
 }
 
@@ -59,6 +60,7 @@ inline std::optional<Answer> read_answer(const std::vector<std::byte>& payload) 
   Answer answer;
   if (text.contains("us") && text["us"].is_number()) {
     answer.us = text["us"].get<double>();
+    answer.late = text.contains("late") && text["late"] == true;
     if (std::isfinite(answer.us) && answer.us >= 0) return answer;
   }
   if (!text.contains("error") || !text["error"].is_string() || !text.contains("code") ||

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int kSocket = 3;  // of the rank's process
 constexpr std::chrono::seconds kPatience{5};
+constexpr std::string_view kMark = "[submission] ";
 constexpr std::size_t kMaxLine = 400, kMaxShown = 64 << 10;
 
 }  // namespace
@@ -136,8 +137,8 @@ void Process::show_output() {
     for (const char c : std::string_view(bytes.data(), static_cast<std::size_t>(count))) {
       if (c != '\n' && line_.size() < kMaxLine) line_ += std::iscntrl(static_cast<unsigned char>(c)) != 0 ? '?' : c;
       if (c != '\n') continue;
-      if (shown_bytes_ < kMaxShown) std::fprintf(stderr, "[submission] %s\n", line_.c_str());
-      shown_bytes_ += line_.size() + 1;
+      if (shown_bytes_ < kMaxShown) std::fprintf(stderr, "%s%s\n", kMark.data(), line_.c_str());
+      shown_bytes_ += kMark.size() + line_.size() + 1;
       line_.clear();
     }
   }

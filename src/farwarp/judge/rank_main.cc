@@ -47,9 +47,7 @@ class Channel {
       wait(POLLOUT);
     }
   }
-  void answer(Kind kind, std::uint64_t sequence, const Status& status, double us = 0) {
-    send(kind, sequence, to_bytes(Answer{status, us}));
-  }
+  void answer(Kind kind, const Status& status) { send(kind, 0, to_bytes(Answer{.status = status})); }
 
  private:
   void wait(short events) const {
@@ -81,6 +79,13 @@ struct Tensor {
     strides.assign(shape.size(), 1);
     for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
   }
+  std::size_t bytes() const {
+    std::size_t product = dtype == FARWARP_SUBMISSION_FLOAT8_E4M3 ? 1 : 2;
+    if (dtype == FARWARP_SUBMISSION_FLOAT32 || dtype == FARWARP_SUBMISSION_INT32) product = 4;
+    if (dtype == FARWARP_SUBMISSION_INT64) product = 8;
+    for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
+    return product;
+  }
   farwarp_submission_tensor view(void* data) const {
     return {name.c_str(), dtype, static_cast<std::int32_t>(shape.size()), shape.data(), strides.data(), data};
   }
@@ -93,16 +98,16 @@ class Host {
   int run() {
     Status status = give_up_privileges();
     if (Frame setup = judge_.receive(); status.ok()) status = prepare(setup);  // its descriptor is closed
-    judge_.answer(kReady, 0, status);
+    judge_.answer(kReady, status);
     while (true) {
       const Frame frame = judge_.receive();
       switch (frame.kind) {
-        case kTryOut: try_out(); break;
-        case kLoad: judge_.answer(kCreated, 0, load()); break;
+        case kTryOut: try_out(frame); break;
+        case kLoad: judge_.answer(kCreated, load()); break;
         case kCall: call(frame); break;
         default:  // kFinish
           loaded_->destroy();
-          judge_.answer(kFinished, 0, {});
+          judge_.answer(kFinished, {});
           ::_exit(0);  // not exit(): the submission's destructors are nobody's business any more
       }
     }
@@ -177,37 +182,58 @@ class Host {
   }
 
   void call(const Frame& frame) {
-    const json places = to_json(frame.payload);
+    const json call = to_json(frame.payload);
+    const auto places = call.at("places").get<std::vector<std::size_t>>();
     CallArguments arguments;
     arguments.stream = clock_->stream();
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
-      tensors_[i].reshape(places.at(i).at(1).get<std::vector<std::int64_t>>());
+      tensors_[i].reshape(call.at("shapes").at(i).get<std::vector<std::int64_t>>());
       auto& list = i < static_cast<std::size_t>(problem_.input_count) ? arguments.inputs : arguments.outputs;
-      list.push_back(tensors_[i].view(memory_ + places.at(i).at(0).get<std::size_t>()));
+      list.push_back(tensors_[i].view(memory_ + places.at(i)));
     }
-    Status status = loaded_->prepare(arguments);
-    int tries = 0;
-    const auto run = [&] {
-      const bool withheld = clock_->on_gpu() && !loaded_->is_python();
-      if (withheld && tries++ > 0) ask(kWithdraw, frame.sequence);
-      Status called = loaded_->run();
-      if (withheld && called.ok()) ask(kRelease, frame.sequence);
-      return called;
+    const auto copy_outputs = [&] {
+      Status status;
+      for (std::size_t i = tensors_.size(); i < places.size() && status.ok(); ++i) {
+        const std::size_t output = i - static_cast<std::size_t>(problem_.output_count);
+        status = clock_->copy(memory_ + places[i], memory_ + places[output], tensors_[output].bytes());
+      }
+      return status;
     };
-    Result<double> us = status.ok() ? clock_->time(run, loaded_->is_python()) : status;
-    if (us.ok()) status = loaded_->deliver();
-    if (us.ok() && status.ok()) status = clock_->finish();
-    judge_.answer(kDone, frame.sequence, us.ok() ? status : us.status(), us.ok() ? *us : 0);
+    Status status = loaded_->prepare(arguments);
+    Result<Answer> answer = status;
+    const auto run = [this] { return loaded_->run(); };
+    if (status.ok()) answer = time_call(frame, call.at("hold_ns").get<std::uint64_t>(), run, copy_outputs);
+    // The work of a late call may have begun before its inputs were there: only its results are of interest.
+    if (answer.ok() && answer->late) status = loaded_->run();
+    if (answer.ok() && answer->late && status.ok()) status = copy_outputs();
+    if (answer.ok() && status.ok()) status = loaded_->deliver();
+    if (answer.ok() && status.ok()) status = clock_->finish();
+    if (status.ok()) status = answer.status();
+    judge_.send(kDone, frame.sequence, to_bytes(status.ok() ? *answer : Answer{.status = status}));
   }
 
-  void ask(Kind kind, std::uint64_t sequence) {
-    judge_.send(kind, sequence, {});
+  void try_out(const Frame& frame) {
+    const auto hold_ns = to_json(frame.payload).at("hold_ns").get<std::uint64_t>();
+    const auto nothing = [] { return Status(); };
+    const auto answer = time_call(frame, hold_ns, nothing, nothing);
+    judge_.send(kDone, frame.sequence, to_bytes(answer.ok() ? *answer : Answer{.status = answer.status()}));
+  }
+
+  Result<Answer> time_call(const Frame& frame, std::uint64_t hold_ns, const harness::Work& work,
+                           const harness::Work& afterwards) {
+    if (loaded_->is_python()) return clock_->time_with_host(work);
+    return clock_->time(
+        work,
+        [&] {
+          if (clock_->on_gpu()) release_inputs(frame.sequence);
+          return afterwards();
+        },
+        hold_ns);
+  }
+
+  void release_inputs(std::uint64_t sequence) {
+    judge_.send(kRelease, sequence, {});
     if (judge_.receive().kind != kGo) ::_exit(0);
-  }
-
-  void try_out() {
-    const auto us = clock_->time([] { return Status(); }, false);
-    judge_.answer(kDone, 0, us.status(), us.ok() ? *us : 0);
   }
 
   Channel judge_;

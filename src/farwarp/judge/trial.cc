@@ -21,7 +21,9 @@ using nlohmann::json;
 constexpr std::chrono::minutes kHostPatience{10};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr std::size_t kMaxAnswer = 64 << 10;
-constexpr int kTries = 21;
+constexpr int kTries = 20, kFirstTries = 4;  // the first ones load kernels
+/// The device takes turns of some milliseconds between this process, which copies, and the rank's.
+constexpr std::uint64_t kLeastHoldNs = 20'000'000;
 
 /// What a submission must not do.
 Status misuse(std::string what) { return {StatusCode::kMisuse, std::move(what)}; }
@@ -71,12 +73,14 @@ Status Trial::call(Bootstrap& bootstrap, Device& device, Stream stream, const st
     return *all_ok ? Status() : Status{StatusCode::kAborted, "another rank failed"};
   };
   Status status;
+  rank.stream = stream;
   if (!rank.arena) {
-    auto arena = Arena::create(device, inputs, outputs);
+    auto arena = Arena::create(device, inputs, outputs, withholds_inputs());
     if (arena.ok()) rank.arena.emplace(std::move(*arena));
-    status = together(arena.status());
     rank.inputs = inputs;
     rank.outputs = outputs;
+    status = arena.ok() ? rank.arena->prepare(stream, inputs, outputs, withholds_inputs()) : arena.status();
+    status = together(status);
     if (status.ok()) status = bootstrap.barrier(kHostPatience);
     if (status.ok() && number == 0) open();
     if (status.ok()) status = bootstrap.barrier(kHostPatience);
@@ -85,7 +89,6 @@ Status Trial::call(Bootstrap& bootstrap, Device& device, Stream stream, const st
   if (status.ok()) {
     rank.inputs = inputs;
     rank.outputs = outputs;
-    rank.stream = stream;
     status = rank.arena->prepare(stream, inputs, outputs, withholds_inputs());
   }
   status = together(status);
@@ -153,43 +156,51 @@ void Trial::open() {
 
 void Trial::try_out() {
   const std::string what = "before the submission was loaded";
-  std::vector<double> us;
+  std::vector<double> us, release_us;
   for (int i = 0; i < kTries && !failed(); ++i) {
-    stop_all(what);
-    const Clock::time_point began = Clock::now();
-    resume_all();
-    for (Rank& rank : ranks_) rank.message.clear();
-    if (!failed()) send(kTryOut);
-    if (!failed()) expect(kDone, 0, what);
-    stop_all(what);
-    us.push_back(microseconds(Clock::now() - began));
+    // The inputs of the first call come once in each of these, too, and are replaced before that call.
+    const Clock::time_point release_began = Clock::now();
+    for (Rank& rank : ranks_) {
+      if (Status status = withholds_inputs() ? rank.arena->release_inputs(rank.stream) : Status(); !status.ok())
+        return fail(0, status);
+    }
+    release_us.push_back(microseconds(Clock::now() - release_began));
+    hold_ns_ = kLeastHoldNs + static_cast<std::uint64_t>(3e3 * *std::max_element(release_us.begin(), release_us.end()));
+    for (Rank& rank : ranks_) rank.message = to_bytes(json{{"hold_ns", hold_ns_}});
+    us.push_back(timed(kTryOut, 0, what));
   }
   resume_all();
-  std::sort(us.begin(), us.end());
-  overhead_us_ = harness::quantile(us, 0.9);
+  us.erase(us.begin(), us.begin() + std::min<std::ptrdiff_t>(kFirstTries, std::ssize(us)));
+  overhead_ = overhead_of(us);
+}
+
+double Trial::timed(Kind kind, std::uint64_t sequence, const std::string& what) {
+  stop_all(what);
+  const Clock::time_point began = Clock::now();
+  resume_all();
+  if (!failed()) send(kind, sequence);
+  if (!failed()) expect(kDone, sequence, what);
+  stop_all(what);  // what a thread of a submission has not done yet comes too late
+  return microseconds(Clock::now() - began);
 }
 
 void Trial::call_all() {
   const std::string what = fmt::format("call {}", calls_++);
   for (Rank& rank : ranks_) {
-    json places = json::array();
-    std::size_t i = 0;
+    json places = json::array(), shapes = json::array();
+    for (const std::size_t offset : rank.arena->offsets()) places.push_back(offset);
     for (const auto* list : {&rank.inputs, &rank.outputs}) {
-      for (const Argument& tensor : *list) places.push_back({rank.arena->offsets()[i++], tensor.shape});
+      for (const Argument& tensor : *list) shapes.push_back(tensor.shape);
     }
-    rank.message = to_bytes(places);
+    rank.message = to_bytes(json{{"hold_ns", hold_ns_}, {"places", places}, {"shapes", shapes}});
   }
-  const std::uint64_t secret = std::uint64_t{random_()} << 32 | random_();
-  const Clock::time_point began = Clock::now();
-  resume_all();
-  if (!failed()) send(kCall, secret);
-  if (!failed()) expect(kDone, secret, what);
-  stop_all(what);  // what a thread of a submission has not done yet comes too late
-  const double us = microseconds(Clock::now() - began);
+  CallTime time{.judged_us = timed(kCall, std::uint64_t{random_()} << 32 | random_(), what)};
   if (!failed() && options_.is_python) refuse_descendants(what);
   if (failed()) return;
-  CallTime time{.judged_us = us};
-  for (const Rank& rank : ranks_) time.claimed_us = std::max(time.claimed_us, rank.answer.us);
+  for (const Rank& rank : ranks_) {
+    time.claimed_us = std::max(time.claimed_us, rank.answer.us);
+    time.late = time.late || rank.answer.late;
+  }
   times_.push_back(time);
 }
 
@@ -264,15 +275,15 @@ void Trial::take(int number, Kind kind, std::uint64_t sequence, const std::strin
   if (progress == Connection::Progress::kWaiting) return;
   if (progress != Connection::Progress::kDone) {
     const std::string ended = rank.process.how_it_ended(kEndPatience);
-    const std::string how = ended.empty() ? "closed or garbled the judge's socket" : ended;
+    const std::string how = ended.empty() ? "wrote to the judge's socket, or closed it" : ended;
     return fail(number, misuse(loaded_ ? fmt::format("{}: the submission {}", what, how)
                                        : fmt::format("{}: {} {}", what, options_.command[0], how)));
   }
   rank.frame = rank.process.connection().take();
   const Frame& frame = rank.frame;
   const bool in_call = kind == kDone && frame.sequence == sequence && !frame.fd && frame.payload.empty();
-  if (in_call && withholds_inputs() && (frame.kind == kWithdraw || frame.kind == kRelease)) {
-    const Status served = serve_inputs(rank);
+  if (in_call && withholds_inputs() && frame.kind == kRelease) {
+    const Status served = rank.arena->release_inputs(rank.stream);
     if (!served.ok()) return fail(number, served);
     rank.message.clear();
     send_to(rank, kGo, sequence);
@@ -292,11 +303,6 @@ void Trial::take(int number, Kind kind, std::uint64_t sequence, const std::strin
       !loaded_ || code == StatusCode::kDeadline || (kind == kCreated && code == StatusCode::kInvalidArgument);
   fail(number, Status{credible ? code : StatusCode::kMisuse,
                       fmt::format("{}: {}", what, harness::one_line(answer->status.message()))});
-}
-
-Status Trial::serve_inputs(Rank& rank) {
-  return rank.frame.kind == kRelease ? rank.arena->release_inputs(rank.stream)
-                                     : rank.arena->withdraw_inputs(rank.stream);
 }
 
 void Trial::serve_gather(const std::string& what) {

@@ -38,9 +38,8 @@ class Trial : public harness::Submission {
 
   /// Of the calls that ended.
   const std::vector<CallTime>& times() const { return times_; }
-  /// How long this process waits for an empty call, before the submission is loaded: 9 of 10 are shorter. 0 on the
-  /// emulator.
-  double overhead_us() const { return overhead_us_; }
+  /// Measured before the submission is loaded. 0 on the emulator.
+  const Overhead& overhead() const { return overhead_; }
 
  private:
   struct Rank {
@@ -64,10 +63,11 @@ class Trial : public harness::Submission {
   void poll_ranks(std::chrono::milliseconds longest);
   /// Takes the frame of a rank that has arrived.
   void take(int rank, Kind kind, std::uint64_t sequence, const std::string& what);
-  Status serve_inputs(Rank& rank);
   void send_to(Rank& rank, Kind kind, std::uint64_t sequence);
   void serve_gather(const std::string& what);
   void try_out();
+  /// A call of all ranks. Returns how long it took, in microseconds.
+  double timed(Kind kind, std::uint64_t sequence, const std::string& what);
   void stop_all(const std::string& what);
   /// What a submission in Python has started may not run in a call.
   void refuse_descendants(const std::string& what);
@@ -87,7 +87,8 @@ class Trial : public harness::Submission {
   int calls_ = 0;
   std::random_device random_;
   std::vector<CallTime> times_;
-  double overhead_us_ = 0;
+  Overhead overhead_;
+  std::uint64_t hold_ns_ = 0;  ///< of the streams, while inputs are copied
 };
 
 }  // namespace farwarp::judge

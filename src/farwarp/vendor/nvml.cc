@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
+#include <thread>
+
 #include "farwarp/vendor/shared_library.h"
 
 namespace farwarp::nvml {
@@ -97,7 +100,9 @@ double SmClock::mhz() const {
   return initialized()->clock(static_cast<DeviceHandle>(device_), kSmClock, &mhz) == 0 ? mhz : 0;
 }
 
-std::string busy_gpus() {
+namespace {
+
+std::string busy_gpus_now() {
   if (!initialized().ok()) return initialized().status().message();
   const Library& library = *initialized();
   unsigned devices = 0;
@@ -115,6 +120,19 @@ std::string busy_gpus() {
     }
   }
   return {};
+}
+
+}  // namespace
+
+std::string busy_gpus() {
+  constexpr std::chrono::milliseconds kPatience{1500};  // the utilization is that of the last second
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  std::string busy = busy_gpus_now();
+  while (!busy.empty() && initialized().ok() && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    busy = busy_gpus_now();
+  }
+  return busy;
 }
 
 }  // namespace farwarp::nvml

@@ -7,7 +7,8 @@
 
 namespace farwarp::nvml {
 
-/// Empty if no GPU of this machine is in use; else says which one is, or why that cannot be found out.
+/// Empty if no GPU of this machine is in use, or at the latest after 1.5 seconds no longer: what has just ended counts
+/// for a second. Else says which one is, or why that cannot be found out.
 std::string busy_gpus();
 
 /// "580.95.05"; empty if NVML does not say.
