@@ -167,7 +167,7 @@ class Submission:
         problem = problem_pointer.contents
         self._rank, self._ranks, self._op = problem.rank, problem.ranks, problem.op.decode()
         self._device = torch.device("cuda", problem.device)
-        self._params = {name: text for name, text in json.loads(problem.case_json)["params"].items()}
+        self._params: dict[str, str] = json.loads(problem.case_json)["params"]
         torch.cuda.set_device(self._device)
         self._join(problem)
         self._kernel = self._load()
@@ -251,7 +251,8 @@ class Submission:
             return tuple(inputs.values())
         names = ("num_experts", "experts_per_token", "hidden_dim", "max_num_tokens")
         x = inputs["x"]
-        config = MoEConfig(*(int(self._params[name]) for name in names), x.dtype, x.dtype)
+        experts, chosen, hidden, most = (int(self._params[name]) for name in names)
+        config = MoEConfig(experts, chosen, hidden, most, x.dtype, x.dtype)
         of_rank = RankTestData(
             x.shape[0], inputs["topk_indices"], inputs["topk_weights"], x, inputs["expert_scales"][:, None, None]
         )

@@ -1,5 +1,6 @@
 #include "farwarp/judge/clock.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "farwarp/harness/copy_args.h"
@@ -13,7 +14,8 @@ Result<CallClock> CallClock::create(TargetKind target, int rank, int ranks, cons
     auto device = Device::open(target, rank);
     if (!device.ok()) return device.status();
     clock.device_ = std::move(*device);
-    return clock;
+    const Status status = clock.prepare();
+    return status.ok() ? Result<CallClock>(std::move(clock)) : status;
   }
   auto bootstrap = make_process_bootstrap(rank, ranks, rendezvous, kPatience);
   if (!bootstrap.ok()) return bootstrap.status();
@@ -24,16 +26,21 @@ Result<CallClock> CallClock::create(TargetKind target, int rank, int ranks, cons
   if (!world.ok()) return world.status();
   clock.world_ = std::make_unique<World>(std::move(*world));
   clock.device_ = clock.world_->device().shared_from_this();
-  const auto stream = clock.device_->create_stream();
-  if (!stream.ok()) return stream.status();
-  clock.stream_ = *stream;
-  const auto copying = clock.device_->kernel("harness_copy");
-  if (!copying.ok()) return copying.status();
-  clock.copying_ = *copying;
+  if (Status status = clock.prepare(); !status.ok()) return status;
   auto timer = harness::DeviceTimer::create(*clock.world_, clock.stream_);
   if (!timer.ok()) return timer.status();
   clock.timer_ = std::make_unique<harness::DeviceTimer>(std::move(*timer));
   return clock;
+}
+
+Status CallClock::prepare() {
+  const auto stream = device_->create_stream();
+  if (!stream.ok()) return stream.status();
+  stream_ = *stream;
+  const auto copying = device_->kernel("harness_copy");
+  if (!copying.ok()) return copying.status();
+  copying_ = *copying;
+  return {};
 }
 
 Result<Answer> CallClock::time(const harness::Work& work, const harness::Work& afterwards, std::uint64_t hold_ns) {
@@ -58,12 +65,15 @@ Result<Answer> CallClock::time_with_host(const harness::Work& work) {
 Status CallClock::copy(void* to, const void* from, std::size_t bytes) const {
   const harness::CopyArgs args{static_cast<const Vec16*>(from), static_cast<Vec16*>(to),
                                static_cast<std::int64_t>((bytes + sizeof(Vec16) - 1) / sizeof(Vec16))};
-  return launch(*device_, copying_, {2 * device_->shape().multiprocessors, harness::kCopyThreads, 0}, args, stream_);
+  const std::int64_t most = 2 * device_->shape().multiprocessors, blocks = args.count / harness::kCopyThreads + 1;
+  return launch(*device_, copying_, {static_cast<int>(std::min(most, blocks)), harness::kCopyThreads, 0}, args,
+                stream_);
 }
 
 Status CallClock::finish() {
   constexpr std::uint64_t kLongestNs = 20'000'000'000;
-  return timer_ ? device_->synchronize_all(kLongestNs) : Status();
+  const Status all = device_->synchronize_all(kLongestNs);
+  return all.ok() ? device_->synchronize(stream_, kLongestNs) : all;  // which says whether a kernel has failed
 }
 
 }  // namespace farwarp::judge

@@ -33,6 +33,7 @@ class CallClock {
 
  private:
   CallClock() = default;
+  Status prepare();
   std::shared_ptr<Device> device_;
   Stream stream_;
   std::unique_ptr<World> world_;

@@ -75,7 +75,7 @@ Status Trial::call(Bootstrap& bootstrap, Device& device, Stream stream, const st
   Status status;
   rank.stream = stream;
   if (!rank.arena) {
-    auto arena = Arena::create(device, inputs, outputs, withholds_inputs());
+    auto arena = Arena::create(device, inputs, outputs, !options_.is_python);
     if (arena.ok()) rank.arena.emplace(std::move(*arena));
     rank.inputs = inputs;
     rank.outputs = outputs;
