@@ -61,7 +61,7 @@ LEAF = re.compile(r"/(ops|models)/.*/case/|_test(_\w+)?(\.dev)?\.(cc|h)$|/hip_st
 DEVICE_CODE = re.compile(r"\.dev\.(h|cc)$")
 PLAIN_DATA = re.compile(r"(^|/)(plan\.(h|cc)|args\.h|reference\.(h|cc))$")  # may include no device code
 ORACLE = re.compile(r"(^|/)reference\.(h|cc)$")
-HOST_ONLY = re.compile(r"src/farwarp/((runtime|vendor|machine|world/host)/|harness/(?!(flush|delay)_args\.h$))")
+HOST_ONLY = re.compile(r"src/farwarp/((runtime|vendor|machine|world/host)/|harness/(?!\w+_args\.h$))")
 
 TARGET_TEST = re.compile(r"\b(FARWARP_TARGET_\w+|__CUDA_ARCH__|__CUDACC__|__HIP__|__HIP_DEVICE_COMPILE__|__AMDGCN__)\b")
 TARGET_TEST_ALLOWED = re.compile(r"src/farwarp/(base/attributes\.h$|substrate/)")

@@ -26,8 +26,8 @@ using harness::CaseResult;
 
 constexpr int kWarmUps = 2;  // calls of a bench that do not count; their number does not depend on how long they take
 constexpr const char* kDefaultCalls = "6";
-/// By how much the judge may wait longer, besides what judge::doubt() allows: the interpreter makes tensors before a call
-/// and copies its result afterwards, and its many threads wake up late.
+/// By how much the judge may wait longer, besides what judge::doubt() allows. Python: the interpreter makes tensors
+/// before a call and copies its result afterwards, and its many threads wake up late.
 constexpr double kSlackUs = 200, kPythonSlackUs = 10'000;
 
 bool is_python(const std::string& file) { return std::filesystem::path(file).extension() == ".py"; }

@@ -29,8 +29,8 @@ constexpr InputKind kind_in_call(InputKind kind, int call, InputKind random) {
 /// One stream of random numbers with random access: SplitMix64 evaluated at a position.
 class RandomStream {
  public:
-  /// `path` distinguishes the streams of one seed: {call, rank, what, row}. Whoever sees numbers of a stream can compute
-  /// the stream, and without keep_streams_apart() the seed.
+  /// `path` distinguishes the streams of one seed: {call, rank, what, row}. Whoever sees numbers of a stream can
+  /// compute the stream, and without keep_streams_apart() the seed.
   RandomStream(std::uint64_t seed, std::initializer_list<std::uint64_t> path);
 
   std::uint64_t bits(std::uint64_t index) const;
@@ -43,8 +43,8 @@ class RandomStream {
   std::uint64_t key_;
 };
 
-/// From now on streams depend on a random key of this process, too, by SipHash-2-4 (Aumasson and Bernstein, 2012): nobody
-/// can compute one stream from another.
+/// From now on streams depend on a random key of this process, too, by SipHash-2-4 (Aumasson and Bernstein, 2012):
+/// nobody can compute one stream from another.
 void keep_streams_apart();
 
 /// Normally distributed, rounded to `dtype` (kF16 or kBf16).

@@ -70,7 +70,7 @@ TEST(Inputs, BelowIsUniform) {
   for (const int count : counts) EXPECT_NEAR(count, 1000, 150);
 }
 
-/// The last test of this process: it changes all streams from here on. Without the key, the seed follows from one number.
+/// The last test of this process: it changes all streams from here on.
 TEST(InputsOfSubmissions, StreamsCannotBeComputedFromEachOther) {
   const auto bits = [](std::uint64_t call, std::uint64_t rank) { return RandomStream(7, {call, rank}).bits(0); };
   const std::uint64_t mine = bits(0, 0), others = bits(0, 1);

@@ -54,8 +54,8 @@ class DeviceTimer {
   /// `prepare` must restore the state that `work` starts from. kDeadline if the host is late even with the longest
   /// hold.
   Result<double> sample(const Work& prepare, const Work& work, bool cold);
-  /// Collective. One try of a cold sample with this hold; nothing if a host was late. `afterwards` is enqueued behind the
-  /// end of the time.
+  /// Collective. One try of a cold sample with this hold; nothing if a host was late. `afterwards` is enqueued behind
+  /// the end of the time.
   Result<std::optional<double>> sample_once(const Work& work, const Work& afterwards, std::uint64_t hold_ns);
   /// Collective. One cold sample without a hold, for work that may wait for the device: what the host needs is part of
   /// the time.

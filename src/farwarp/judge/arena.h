@@ -34,7 +34,8 @@ class Arena {
   Status release_inputs(Stream stream);
   /// Where prepare() put the tensors: inputs, outputs, then copies of outputs.
   const std::vector<std::size_t>& offsets() const { return offsets_; }
-  /// Copies the outputs, or their copies, back to the Case's. `difference` says which byte outside the outputs was written, or is empty.
+  /// Copies the outputs, or their copies, back to the Case's. `difference` says which byte outside the outputs was
+  /// written, or is empty.
   Status collect(Stream stream, const std::vector<harness::Argument>& inputs,
                  const std::vector<harness::Argument>& outputs, std::string& difference);
 

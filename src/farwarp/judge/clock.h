@@ -24,7 +24,7 @@ class CallClock {
   /// Collective. Of this rank, in a stream that is held for `hold_ns`. `afterwards` is enqueued behind the end of the
   /// time. The emulator has no time: 0.
   Result<Answer> time(const harness::Work& work, const harness::Work& afterwards, std::uint64_t hold_ns);
-  /// Collective. The same without a hold: the work may wait for the device, and what the host needs is part of the time.
+  /// Collective. The same without a hold: the work may wait for the device, and the host's part is in the time.
   Result<Answer> time_with_host(const harness::Work& work);
   /// Enqueues a copy of device memory, whole vectors of 16 bytes.
   Status copy(void* to, const void* from, std::size_t bytes) const;

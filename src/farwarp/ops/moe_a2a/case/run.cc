@@ -104,14 +104,12 @@ Status RankRun::upload_inputs(int call) {
   }
   if (status.ok()) status = set_->weights.upload(routing.weights.data(), routing.weights.size() * 4, *stream_);
   if (status.ok()) status = set_->token_count.upload(&routing.tokens, sizeof(std::int32_t), *stream_);
-  const ExpertFunction* const mine = set_->experts.data() + first_expert();
-  std::vector<float> scales(static_cast<std::size_t>(local_experts()));
-  for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = mine[i].scale;
-  if (status.ok()) {
-    status = scales_alone ? set_->table.upload(scales.data(), scales.size() * sizeof(float), *stream_)
-                          : set_->table.upload(mine, set_->table.bytes(), *stream_);
-  }
-  return status;
+  const std::span mine = std::span(set_->experts).subspan(first_expert(), local_experts());
+  std::vector<float> scales;
+  for (const ExpertFunction& expert : mine) scales.push_back(expert.scale);
+  return !status.ok()   ? status
+         : scales_alone ? set_->table.upload(scales.data(), scales.size() * sizeof(float), *stream_)
+                        : set_->table.upload(mine.data(), mine.size_bytes(), *stream_);
 }
 
 Status RankRun::poison_outputs() {
