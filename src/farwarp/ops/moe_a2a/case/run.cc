@@ -28,9 +28,8 @@ Status RankRun::open() {
       config_.desc.recv_rows = std::max(config_.desc.recv_rows, least_recv_rows(config_.desc, routings));
     }
   }
-  Status status = create_operators();
-  if (status.ok()) status = allocate_buffers();
-  return status;
+  const Status status = create_operators();
+  return status.ok() ? allocate_buffers() : status;
 }
 
 Status RankRun::create_operators() {
@@ -193,15 +192,15 @@ Status RankRun::prepare_call(int call) {
 
 Status RankRun::enqueue(Phase phase) {
   if (harness::submission() != nullptr) {
-    using harness::ElementType;
     const MoeAllToAllDesc& desc = config_.desc;
+    constexpr auto f32 = harness::ElementType::kF32;
     const auto type = harness::element_type(desc.dtype), index = harness::element_type(desc.index_type);
     const std::int64_t count = own_routing().tokens, most = desc.max_tokens, k = desc.experts_per_token;
     return harness::submission()->call(*bootstrap_, world_->device(), *stream_,
                                        {{"x", type, {count, desc.hidden}, {most, desc.hidden}, set_->x.get()},
                                         {"topk_indices", index, {count, k}, {most, k}, set_->indices.get()},
-                                        {"topk_weights", ElementType::kF32, {count, k}, {most, k}, set_->weights.get()},
-                                        {"expert_scales", ElementType::kF32, {local_experts()}, {}, set_->table.get()}},
+                                        {"topk_weights", f32, {count, k}, {most, k}, set_->weights.get()},
+                                        {"expert_scales", f32, {local_experts()}, {}, set_->table.get()}},
                                        {{"out", type, {count, desc.hidden}, {most, desc.hidden}, set_->out.get()}});
   }
   MoeTokens tokens;
