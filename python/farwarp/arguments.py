@@ -11,6 +11,8 @@ import numpy as np
 from .errors import InvalidArgumentError, MisuseError
 
 MOST_SECONDS = 10**9
+MOST_DEADLINE = 86400
+"""A day, in seconds: the longest deadline of a World."""
 _MOST_SHOWN = 80
 
 
@@ -70,11 +72,11 @@ def flag(name: str, value: object) -> int:
         raise _refuse(name, value, "True, False") from None
 
 
-def milliseconds(name: str, seconds: object) -> int:
-    """A duration as C takes it."""
-    allowed = f"0.001 to {MOST_SECONDS} seconds"
+def milliseconds(name: str, seconds: object, most: int = MOST_SECONDS) -> int:
+    """A duration as C takes it, at most `most` seconds."""
+    allowed = f"0.001 to {most} seconds"
     number = real(name, seconds, allowed)
-    if not 0.001 <= number <= MOST_SECONDS:
+    if not 0.001 <= number <= most:
         raise _refuse(name, seconds, allowed)
     return int(number * 1000)
 

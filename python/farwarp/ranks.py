@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Callable, TypeVar
 
 from . import _c
-from .arguments import milliseconds, whole
+from .arguments import MOST_DEADLINE, milliseconds, whole
 from .creation import Seat
 from .errors import AbortedError, MisuseError, PeerLostError, check
 from .targets import choose_target
@@ -79,7 +79,7 @@ def run(
     """
     ranks = whole("ranks", ranks, 1, 8)
     depth = getattr(_here, "depth", 0)
-    with _turn(depth, milliseconds("deadline", deadline) / 1000):
+    with _turn(depth, milliseconds("deadline", deadline, MOST_DEADLINE) / 1000):
         return _run(function, ranks, target, args, depth, deadline, heap_bytes)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import _c, process
-from .arguments import milliseconds, whole
+from .arguments import MOST_DEADLINE, milliseconds, whole
 from .array import Array, asarray
 from .context import Context
 from .creation import create
@@ -87,7 +87,7 @@ class World(Context):
             new_desc(_c.WorldDesc),
             target=target_number(target),
             device=whole("device", device, -1),
-            deadline_ms=milliseconds("deadline", deadline),
+            deadline_ms=milliseconds("deadline", deadline, MOST_DEADLINE),
             heap_bytes=heap_bytes,
         )
         process.begin()

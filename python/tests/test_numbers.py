@@ -102,19 +102,25 @@ def test_more_memory_than_there_is():
 
 @pytest.mark.parametrize("value", (*NOT_REAL, 0, -1, 0.0005, 1e10, 1e300))
 def test_durations(value):
-    message = f" is {arguments.shown(value)}; allowed: 0.001 to 1000000000 seconds"
-    with refused("deadline" + message):
+    message = f" is {arguments.shown(value)}; allowed: 0.001 to "
+    with refused("deadline" + message + "86400 seconds"):
         farwarp.run(print, ranks=1, deadline=value)
-    with refused("deadline" + message):
+    with refused("deadline" + message + "86400 seconds"):
         farwarp.World(target="emu_sm90", deadline=value)
 
     def body(world):
-        with refused("timeout" + message):
+        with refused("timeout" + message + "1000000000 seconds"):
             world.synchronize(timeout=value)
-        with refused("timeout" + message):
+        with refused("timeout" + message + "1000000000 seconds"):
             world.stream().synchronize(value)
 
     alone(body)
+
+
+def test_a_deadline_of_more_than_a_day_is_refused():
+    with refused("deadline is 86401; allowed: 0.001 to 86400 seconds"):
+        farwarp.World(target="emu_sm90", deadline=86401)
+    farwarp.World(target="emu_sm90", deadline=86400).close()
 
 
 @pytest.mark.parametrize(
