@@ -124,7 +124,7 @@ int compare_command(const CompareOptions& options);
 /// Options of report.
 struct ReportOptions {
   std::string out;  ///< -o
-  std::string json, results, machine;
+  std::string json, picture, results, machine;
   std::string from;                   ///< the JSON of an earlier report
   std::vector<std::string> suites;    ///< --suite
   std::vector<std::string> traces;    ///< --trace

@@ -143,6 +143,8 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
       "report", "a page of what bench and taxes have kept: tables, bars, traces; or the tables of Markdown documents");
   CLI::Option* out = add_option(report, "-o,--out", options.out, "the page to write (HTML, one file)");
   CLI::Option* json = add_option(report, "--json", options.json, "write the figures to this file; - is stdout");
+  CLI::Option* picture =
+      add_option(report, "--picture", options.picture, "write an SVG picture of all cases to this file; - is stdout");
   CLI::Option* suite = add_option(report, "--suite", options.suites, "of this suite alone, repeatable (all)");
   suite->allow_extra_args(false);
   CLI::Option* results = add_option(report, "--results", options.results, "database (where bench keeps results)");
@@ -156,7 +158,7 @@ CLI::App* add_report(CLI::App& app, ReportOptions& options) {
       report, "--markdown", options.markdown,
       "documents: rewrite what is between <!-- report: data=FILE [suite= ranks= settings= op= table=cases|means|taxes] "
       "--> and <!-- end of report -->, from the JSON of a report");
-  for (CLI::Option* option : {out, json, suite, results, machine, from, trace}) markdown->excludes(option);
+  for (CLI::Option* option : {out, json, picture, suite, results, machine, from, trace}) markdown->excludes(option);
   report->add_flag("--check", options.check, "of --markdown: write nothing; exit status 1 if a table would change")
       ->needs(markdown);
   return report;

@@ -66,18 +66,22 @@ int rewrite(const ReportOptions& options) {
 
 int report_command(const ReportOptions& options) {
   if (!options.markdown.empty()) return rewrite(options);
-  if (options.out.empty() && options.json.empty())
-    return usage_error("-o, --json or --markdown is needed: what to write");
+  if (options.out.empty() && options.json.empty() && options.picture.empty())
+    return usage_error("-o, --json, --picture or --markdown is needed: what to write");
   if (options.out == "-" && options.json == "-")
     return usage_error("-o and --json are '-': allowed is one of them on stdout");
   std::vector<std::string> read = options.traces;
   if (!options.from.empty()) read.push_back(options.from);
   if (const auto path = results_path(options.results); options.from.empty() && path.ok()) read.push_back(*path);
-  JsonSink page, json;
+  JsonSink page, json, picture;
   Status status = page.open(options.out, read, "-o");
   if (status.ok()) status = json.open(options.json, read);
+  if (status.ok()) status = picture.open(options.picture, read, "--picture");
   if (status.ok() && !options.out.empty() && options.out != "-" && options.out == options.json)
     status = invalid_argument(fmt::format("-o and --json are '{}': allowed are two files", options.out));
+  if (status.ok() && !options.picture.empty() && (options.picture == options.out || options.picture == options.json))
+    status =
+        invalid_argument(fmt::format("--picture is '{}', as another output: allowed is another file", options.picture));
   if (!status.ok()) return fail(status);
   std::vector<results::NamedTrace> traces;
   for (const std::string& path : options.traces) {
@@ -93,6 +97,7 @@ int report_command(const ReportOptions& options) {
     status = page.write(*html);
   }
   if (status.ok()) status = json.write(results::to_text(*report));
+  if (status.ok()) status = picture.write(results::picture_of(*report));
   return status.ok() ? 0 : fail(status);
 }
 

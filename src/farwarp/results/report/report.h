@@ -35,6 +35,9 @@ struct NamedTrace {
 /// One file without links to others. kInvalidArgument: a trace is none.
 Result<std::string> page_of(const nlohmann::json& report, const std::vector<NamedTrace>& traces);
 
+/// SVG: for each case of each suite a row with the times of floor, fastest baseline and ours on a logarithmic scale.
+std::string picture_of(const nlohmann::json& report);
+
 struct Document {
   std::string text;
   int tables = 0;

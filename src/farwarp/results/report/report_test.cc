@@ -215,12 +215,33 @@ TEST_F(ReportTest, DocumentsSayWhatIsWrong) {
 }
 
 /// Any JSON is drawn, or refused: nothing crashes.
+/// Marks are where the logarithm says; a case without figures has a row without marks.
+TEST(Picture, ShowsEachCase) {
+  const json report = *parse_report(R"({"report_version":1,"machine":"<M>","suites":[{"suite":"s","ranks":2,"cases":[
+      {"op":"gemm","shape":"m=1","floor_us":1,"ours_us":10,"baseline_us":100},{"op":"none","shape":""}]}]})");
+  const std::string picture = picture_of(report);
+  EXPECT_TRUE(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
+  EXPECT_NE(picture.find(">&lt;M&gt;, medians"), std::string::npos);
+  const auto place = [&](const char* title) {
+    const std::size_t end = picture.find(title), begin = picture.rfind("cx=\"", end);
+    return end == std::string::npos ? -1 : std::stod(picture.substr(begin + 4));
+  };
+  const double floor = place("<title>floor 1.00 us"), ours = place("<title>farwarp 10.0 us"),
+               baseline = place("<title>fastest baseline 100.0 us");
+  EXPECT_GT(floor, 0);
+  EXPECT_GT(ours, floor);
+  EXPECT_NEAR(ours - floor, baseline - ours, 0.11);
+  EXPECT_NE(picture.find(">10.00x<"), std::string::npos);
+  EXPECT_NE(picture.find(">none <"), std::string::npos);
+}
+
 TEST_F(ReportTest, PagesOfStrangeData) {
   for (const char* data :
        {R"({"report_version":1,"suites":[1,{"cases":[null,{"series":[7,{}],"floor_us":-1}],"mean":3}]})",
         R"({"report_version":1,"suites":{},"taxes":[{"baseline_us":0},5],"runs":"none"})"}) {
     const auto page = page_of(*parse_report(data), {});
     ASSERT_TRUE(page.ok());
+    EXPECT_TRUE(picture_of(*parse_report(data)).ends_with("</svg>\n"));
     EXPECT_TRUE(page->ends_with("</html>\n"));
   }
   for (const auto& [trace, message] :
