@@ -229,7 +229,7 @@ void rank_skips(float* in, float* out) {
   process_vm_writev(g_shared->pids[1], &local, 1, &remote, 1, 0);
 }
 
-/// Between calls, a thread looks for inputs, and prepares their results, for which it needs 20 ms.
+/// Between calls, a thread looks for inputs, and prepares their results, for which it needs a second.
 void work_before_start(float* in, float* out) {
   static std::atomic<int> prepared{0};
   static std::atomic<const float*> seen{nullptr};
@@ -244,7 +244,7 @@ void work_before_start(float* in, float* out) {
           sched_yield();
           continue;
         }
-        sleep_ms(20);
+        sleep_ms(1000);
         prepared.fetch_add(1);
         return;
       }
