@@ -74,7 +74,7 @@ TEST_F(ReportCommand, SaysWhatItRefuses) {
   bench();
   std::ofstream(name("text.json")) << "{}";
   for (const auto& [arguments, message] :
-       {std::pair(std::string(), std::string("-o, --json or --markdown is needed: what to write")),
+       {std::pair(std::string(), std::string("-o, --json, --picture or --markdown is needed: what to write")),
         {" -o - --json -", "-o and --json are '-': allowed is one of them on stdout"},
         {html + " --json " + name("r.html"), "-o and --json are '" + name("r.html") + "': allowed are two files"},
         {" -o " + db, "-o is '" + db + "': the command reads it"},

