@@ -28,7 +28,7 @@ constexpr bool is_packets(Storage storage) { return storage <= Storage::kRankPac
 struct Buffer {
   std::string name;
   Storage storage = Storage::kPackets;
-  std::int64_t fours = 0;   ///< places (layout.h); of own memory and copies, which the model allocates, none
+  std::int64_t fours = 0;   ///< places (layout.h); of own memory and copies none: they lie elsewhere
   std::int64_t offset = 0;  ///< in bytes, among the packets of the graph or among its plain buffers
 };
 

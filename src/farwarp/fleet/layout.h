@@ -213,7 +213,7 @@ constexpr std::int64_t normed_fours(int columns, int rows) { return squares_at(c
 /// In a plain buffer of an even number of columns they are numbers, [tiles][columns].
 constexpr int squares_bytes(int columns, int rows) { return rows / kTileRows * columns * 4; }
 
-// Several ranks with a share each of a matrix's columns have partial sums, fp32: a packet for two rows. If vectors are
+// Several ranks with a share each of a matrix's K have partial sums, fp32: a packet for two rows. If vectors are
 // packets, each rank sends its own to every rank. Of streamed vectors each column has an owner, a rank that adds up,
 // and sends every rank what becomes of four rows. Of the two packets of four rows, all first ones of a tile lie
 // together, then all second ones: a warp's store of either fills whole lines.
@@ -234,15 +234,16 @@ constexpr std::int64_t rank_sums_packets(int columns, int tiles, int ranks) {
                           : rank_sums_at(columns, tiles, ranks, 0, 0, 0);
 }
 
-/// Partial sums that a sum is made of: each warp has those of an eighth of the rows; of streamed vectors on Hopper each
-/// warpgroup those of half of them.
+/// Partial sums that a sum is made of: each warp has those of an eighth of K; of streamed vectors on Hopper each
+/// warpgroup those of every second slice.
 constexpr int partial_sums(int columns, bool bulk_copy) { return streams(columns) && bulk_copy ? 2 : kWarps; }
 /// Where rows 4i to 4i + 3 of a tile's partial sums of a streamed vector lie, in sums. The order of a column's four
 /// changes with the column, so that lanes that have the same rows of several columns store to different banks.
 constexpr int portion_sums_at(int columns, int tile, int column, int row) {
   return (tile * columns + column) * kTileRows + ((row / 4) ^ (column / 2 % 4)) * 4;
 }
-/// Buffers of partial sums: one where the warps that compute also finish tiles.
+/// Buffers of partial sums: two with packets; one with streamed vectors, where a barrier follows the finishing of each
+/// portion.
 constexpr int sum_buffers(int columns) { return streams(columns) ? 1 : 2; }
 
 /// Threads that finish a tile of at most eight columns: one for each sum, in whole warps.

@@ -54,7 +54,7 @@ class MfmaMultiplier {
   }
 
  private:
-  /// [the warps that compute] Each warp adds the squares of every eighth few tiles.
+  /// [the warps that compute] The warps take a few tiles in turn, and add their squares.
   FARWARP_DEVICE void store_inverse_roots(const Worker<columns>& worker, const Task& task,
                                           const InputNorm& norm) const {
     constexpr int kPairs = column_pairs(columns), kAtOnce = Target::kWarpSize / kPairs, kTogether = 8;

@@ -1,5 +1,5 @@
 // A task that multiplies a matrix of weights by vectors that do not stream (streamed ones: stream_project.dev.h). Each
-// warp has the sums of its columns of the matrix; eight partial sums are added in the order of the warps, so the bits
+// warp has the sums of its eighth of K; eight partial sums are added in the order of the warps, so the bits
 // do not depend on who comes first.
 //
 // On Hopper warps of their own, one for two columns, finish tiles, while the warps that multiply go on: they hand over

@@ -57,7 +57,7 @@ FARWARP_DEVICE void return_in_pieces(Call& call, const Args& args, RowRing& ring
 
 // ---- at the source --------------------------------------------------------------------------------------------------
 
-/// A warp's ring, all of whose slots are being loaded while it adds up an older piece. A slot has the same piece of all
+/// A warp's ring: while it adds up the oldest piece, all other slots are being loaded. A slot has the same piece of all
 /// of a token's rows, in rank order.
 template <class T>
 class SumRing {

@@ -80,8 +80,8 @@ class Attention {
   }
 
  private:
-  // A warp waits for one of a key block's slots. It knows the phase before of that slot, because fewer copies are under
-  // way than slots lie between two of its own.
+  // A warp waits for one of a key block's slots. It knows the phase before of that slot: its own slot of the block
+  // before, for which it has waited, was issued at least as many copies later as are under way at once.
   static_assert(!Target::kHasBulkCopy || ring_slots(columns) - kWarps / kSlotSlices >= slots_in_flight(columns));
   static constexpr int kFragments = kMaxHeadDim / 16;  // of a page's keys, and of its values
   static constexpr int kOutputsOfWarp = kMaxHeadDim * kMaxHeadsPerKvHead;
