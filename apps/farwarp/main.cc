@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -34,7 +35,11 @@ int launch(const std::string& processes, const std::string& deadline_ms, const s
 
 int submission_rank(const std::string& text) {
   const auto socket = harness::parse_integer("socket", text, 3, 1 << 20);
-  return socket.ok() ? judge::rank_main(static_cast<int>(*socket)) : usage_error(socket.status().message());
+  if (!socket.ok()) return usage_error(socket.status().message());
+  struct stat status {};
+  if (::fstat(static_cast<int>(*socket), &status) != 0 || !S_ISSOCK(status.st_mode))
+    return usage_error(fmt::format("socket is '{}': it is none; `farwarp submit check` starts this itself", text));
+  return judge::rank_main(static_cast<int>(*socket));
 }
 
 int run(int argc, char** argv) {

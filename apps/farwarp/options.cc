@@ -53,7 +53,7 @@ void add_timing(CLI::App* command, CheckOptions& options) {
 CLI::App* add_submission(CLI::App* submit, const char* name, const char* help, SubmitOptions& options) {
   CheckOptions& selection = options.selection;
   CLI::App* command = submit->add_subcommand(name, help);
-  add_option(command, "file", options.file, "the shared object")->required();
+  add_option(command, "file", options.file, "a shared object (submit new), or a Python file (.py, GPUs)")->required();
   add_option(command, "--op", selection.what, "an operator (see `farwarp list`); it restricts --suite");
   add_option(command, "--suite", selection.suite, "a suite's name or file, as of check");
   add_option(command, "--which", selection.which, "of a suite: tests|benchmarks|all");
@@ -111,7 +111,8 @@ CLI::App* add_taxes(CLI::App& app, CheckOptions& options, std::string& added) {
 
 CLI::App* add_submit(CLI::App& app, SubmitOptions& check, SubmitOptions& bench, std::string& folder,
                      std::string& socket) {
-  CLI::App* submit = app.add_subcommand("submit", "judge a kernel of your own: a shared object (see `submit new`)");
+  CLI::App* submit =
+      app.add_subcommand("submit", "judge a kernel of your own: a shared object (see `submit new`) or a Python file");
   submit->require_subcommand(1);
   CLI::App* checked = add_submission(submit, "check", "whether its results are right", check);
   add_option(checked, "--calls", check.selection.calls, "calls of each case, fresh inputs and addresses each (6)");

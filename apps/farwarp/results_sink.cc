@@ -15,19 +15,6 @@
 namespace farwarp::cli {
 namespace {
 
-/// A label is none of the other things that `farwarp compare` takes: run numbers, paths.
-Status check_label(const std::string& label) {
-  const auto fits = [](unsigned char c) { return std::isprint(c) != 0 && c != '/'; };
-  const bool allowed =
-      label.empty() || (std::isalpha(static_cast<unsigned char>(label[0])) != 0 && label.size() <= 100 &&
-                        std::all_of(label.begin(), label.end(), fits) && !label.ends_with(".db"));
-  if (allowed) return {};
-  return invalid_argument(fmt::format(
-      "--label is '{}': allowed are up to 100 printable ASCII characters, the first one a letter, without '/' and "
-      "without .db at the end",
-      label));
-}
-
 Status create_folder_of(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
@@ -35,6 +22,18 @@ Status create_folder_of(const std::string& path) {
 }
 
 }  // namespace
+
+Status check_label(const std::string& what, const std::string& label) {
+  const auto fits = [](unsigned char c) { return std::isprint(c) != 0 && c != '/'; };
+  const bool allowed =
+      label.empty() || (std::isalpha(static_cast<unsigned char>(label[0])) != 0 && label.size() <= 100 &&
+                        std::all_of(label.begin(), label.end(), fits) && !label.ends_with(".db"));
+  if (allowed) return {};
+  return invalid_argument(
+      fmt::format("{} '{}': allowed are up to 100 printable ASCII characters, the first one a letter, without '/' and "
+                  "without .db at the end",
+                  what, label));
+}
 
 Result<std::string> results_path(const std::string& option) {
   if (!option.empty()) return option;
@@ -58,7 +57,7 @@ Result<results::Store> open_store(const std::string& option, results::Database::
 
 Status ResultsSink::open(const CheckOptions& options, const results::Origin& origin,
                          std::map<std::string, std::string> build) {
-  if (Status status = check_label(options.label); !status.ok()) return status;
+  if (Status status = check_label("--label is", options.label); !status.ok()) return status;
   if (options.no_results) return {};
   const bool by_default = options.results.empty();
   const auto path = results_path(options.results);

@@ -16,6 +16,10 @@ namespace farwarp::cli {
 /// The database that --results names, or the default one.
 Result<std::string> results_path(const std::string& option);
 
+/// A label is none of the other things that `farwarp compare` takes (run numbers, paths), and can be printed. `what`
+/// begins the error: "--label is".
+Status check_label(const std::string& what, const std::string& label);
+
 /// Whether a database named by --results can be used; the error names the option.
 Result<results::Store> open_store(const std::string& option, results::Database::Access access);
 

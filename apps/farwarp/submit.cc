@@ -6,16 +6,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <random>
 #include <utility>
 
+#include "farwarp/base/file.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/harness/params.h"
 #include "farwarp/judge/sandbox.h"
 #include "farwarp/judge/trial.h"
 #include "print.h"
+#include "results_sink.h"
 #include "run_job.h"
 
 namespace farwarp::cli {
@@ -30,15 +34,35 @@ constexpr const char* kDefaultCalls = "6";
 /// before a call and copies its result afterwards, and its many threads wake up late.
 constexpr double kSlackUs = 200, kPythonSlackUs = 10'000;
 
-bool is_python(const std::string& file) { return std::filesystem::path(file).extension() == ".py"; }
+bool is_python(const std::string& file) {
+  const std::string extension = std::filesystem::path(file).extension().string();
+  return extension == ".py" || extension == ".PY";
+}
 
 Status check_file(const std::string& file) {
-  std::error_code error;
-  const bool is_file = std::filesystem::is_regular_file(file, error);
-  if (!is_file || ::access(file.c_str(), R_OK) != 0)
-    return invalid_argument(
-        fmt::format("file is '{}': it cannot be read; allowed is a shared object, or a Python file (.py)", file));
-  return {};
+  std::string why;
+  if (::access(file.c_str(), R_OK) != 0) why = std::string("cannot be read: ") + std::strerror(errno);
+  if (const Status regular = check_regular(file); why.empty() && !regular.ok()) why = regular.message();
+  if (why.empty()) return {};
+  return invalid_argument(
+      fmt::format("file is '{}': {}; allowed is a shared object, or a Python file (.py)", file, why));
+}
+
+/// On leaderboards.
+Result<std::string> name_of(const SubmitOptions& options) {
+  if (!options.selection.label.empty()) return options.selection.label;
+  const std::string name = std::filesystem::path(options.file).stem().string();
+  Status status = check_label("without --label the name would be", name);
+  return status.ok() ? Result<std::string>(name) : status;
+}
+
+/// Of the parameters that a submission's case may choose.
+harness::Params defaults_of(const harness::OperatorInfo& op) {
+  harness::Params params;
+  for (const harness::ParamInfo& info : op.params) {
+    if (op.submission && op.submission->count(info.name) == 0) params[info.name] = info.default_value;
+  }
+  return params;
 }
 
 /// Ok if the case can be one of a submission.
@@ -93,6 +117,7 @@ CaseResult judge_case(CaseRequest request, const judge::TrialOptions& options, c
                       const harness::Progress& progress) {
   std::random_device random;  // nobody can know the data of a call before it is made
   request.options.seed = std::uint64_t{random()} << 32 | random();
+  const harness::Params chosen = request.params;
   for (const auto& [parameter, value] : *request.op->submission) request.params[parameter] = value;
   if (request.bench) request.options.calls = request.bench->samples + kWarmUps;
   auto trial = judge::Trial::start(request, options);
@@ -108,6 +133,7 @@ CaseResult judge_case(CaseRequest request, const judge::TrialOptions& options, c
   }
   if (request.bench) add_times(**trial, name, options.is_python ? kPythonSlackUs : kSlackUs, result);
   result.bench.check = result.outcome;
+  result.request.params = chosen;  // tables and results name what can differ
   return result;
 }
 
@@ -115,6 +141,8 @@ int submit(const SubmitOptions& options, bool bench) {
   CheckOptions selection = options.selection;
   if (selection.calls.empty()) selection.calls = kDefaultCalls;
   if (Status status = check_file(options.file); !status.ok()) return cli::fail(status);
+  const auto name = bench ? name_of(options) : Result<std::string>(std::string());
+  if (!name.ok()) return cli::fail(name.status());
   judge::TrialOptions trial;
   if (!options.limit_s.empty()) {
     const auto limit = harness::parse_integer("--time-limit-s", options.limit_s, 1, 3600);
@@ -126,7 +154,7 @@ int submit(const SubmitOptions& options, bool bench) {
     // Without a suite: one case. The others of a check show what the operator computes besides.
     if (selection.suite.empty() && selection.settings.empty()) {
       job->cases.resize(1);
-      job->cases[0].params.clear();
+      job->cases[0].params = defaults_of(*job->cases[0].op);
     }
     Status status = job->group == nullptr
                         ? Status()
@@ -147,19 +175,17 @@ int submit(const SubmitOptions& options, bool bench) {
   std::error_code error;
   trial.submission = std::filesystem::canonical(options.file, error).string();
   trial.is_python = is_python(options.file);
-  trial.command = {std::filesystem::read_symlink("/proc/self/exe", error).string(), "submit", "rank"};
+  trial.command = {"/proc/self/exe", "submit", "rank"};  // this program, also if its file was replaced
   if (trial.is_python) {
     const char* const python = std::getenv("FARWARP_PYTHON");
     trial.command = {python != nullptr ? python : "python3", "-m", "farwarp.submission", trial.submission};
   }
-  const std::string name =
-      selection.label.empty() ? std::filesystem::path(options.file).stem().string() : selection.label;
   if (bench && job.ok() && is_emulated(job->cases[0].options.target))
     print_text(stderr, "times of the emulator's host: they say nothing about any machine\n");
   Runner runner;
-  runner.entry = "submission " + name;
+  runner.entry = "submission " + *name;
   runner.run = [&](const CaseRequest& request, const std::shared_ptr<Bootstrap>&, const harness::Progress& progress) {
-    return judge_case(request, trial, name, progress);
+    return judge_case(request, trial, *name, progress);
   };
   return run_job(selection, job, runner);
 }

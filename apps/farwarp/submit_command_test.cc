@@ -111,7 +111,8 @@ TEST_F(SubmitTest, TheKernelRefusesWhatItMust) { EXPECT_EQ(check("forbidden").co
 TEST_F(SubmitTest, WhatItPrintsIsMarkedAndBounded) {
   const Output output = check("prints");
   EXPECT_EQ(output.code, 0) << output.out;
-  EXPECT_NE(output.err.find("[submission] ?[2J1 passed, 0 failed?\n"), std::string::npos) << output.err.substr(0, 400);
+  EXPECT_NE(output.err.find("[submission, rank 0] ?[2J1 passed, 0 failed?\n"), std::string::npos)
+      << output.err.substr(0, 400);
   EXPECT_EQ((output.out + output.err).find('\x1b'), std::string::npos);
   EXPECT_LT(output.err.size(), 200'000u);
 }
@@ -127,13 +128,17 @@ TEST_F(SubmitTest, NumbersOfFewBitsAreRefused) {
 
 TEST_F(SubmitTest, BadInputIsNamed) {
   const std::string file = FARWARP_CHEATS, python = (folder_ / "kernel.py").string();
+  const std::string strange = (folder_ / "a\n\x1b[31mb.so").string();
+  std::filesystem::copy_file(file, strange);
   std::ofstream(python) << "def custom_kernel(data):\n    return data[0]\n";
   const struct {
     std::string arguments, message;
     int code;
   } cases[] = {
       {"check none.so --op lesson-05",
-       "file is 'none.so': it cannot be read; allowed is a shared object, or a Python file (.py)", 2},
+       "file is 'none.so': cannot be read: No such file or directory; allowed is a shared object, or a Python file "
+       "(.py)",
+       2},
       {"check " + python + " --op gemm-rs --ranks 2",
        "a Python file (custom_kernel) needs a GPU; allowed on the emulator", 3},
       {"check " + file, "give an operator, --suite NAME or a suite file", 2},
@@ -142,6 +147,9 @@ TEST_F(SubmitTest, BadInputIsNamed) {
       {"check " + file + " --op lesson-05 --time-limit-s 0", "--time-limit-s is '0': allowed is an integer in 1..3600",
        2},
       {"bench " + file + " --op lesson-05", "bench needs real devices", 3},
+      {"check " + folder_.string() + " --op lesson-05", "is a folder; allowed: a regular file; allowed is a shared", 2},
+      {"bench '" + strange + "' --op lesson-05 --target emu_sm90", "without --label the name would be 'a?\?[31mb'", 2},
+      {"rank 17", "socket is '17': it is none", 2},
       {"new " + folder_.string(), "it exists; allowed is a new one", 2},
   };
   for (const auto& bad : cases) {

@@ -11,7 +11,7 @@ gemm-ar
 moe-a2a                         (cfg, rank_data, rank, world_size); cfg: num_experts, experts_per_token, hidden_dim,
                                 max_num_tokens, in_dtype, out_dtype; rank_data: num_tokens, indices, weights, x,
                                 expert_local_weight [local experts, 1, 1]
-the others                      a tuple of the operator's inputs (src/farwarp/judge/README.md)
+the others                      a tuple of the operator's inputs (docs/submissions.md)
 ==============================  ====================================================================================
 
 It returns the output, or a tuple of them: torch.Tensor of the output's shape and dtype, in any memory of the device. It
@@ -274,6 +274,7 @@ class Submission:
 
 
 def main(path: str, socket: str) -> int:
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # a pipe, and the process ends at once
     submission = Submission(path)
     steps = (submission.create, submission.prepare, submission.run, submission.deliver)
     create, prepare, run, deliver = (submission.guarded(step) for step in steps)

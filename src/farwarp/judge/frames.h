@@ -30,6 +30,9 @@ enum Kind : std::uint32_t {
   kFinished,
 };
 
+/// Exit status of a rank's process that finds the judge's socket closed.
+inline constexpr int kLostJudge = 113;
+
 inline std::vector<std::byte> to_bytes(const nlohmann::json& value) {
   const std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   const auto* begin = reinterpret_cast<const std::byte*>(text.data());

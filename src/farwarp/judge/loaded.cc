@@ -12,7 +12,8 @@ namespace {
 constexpr std::size_t kErrorBytes = 4096;
 
 Status refused(int code, const char* why) {
-  return {StatusCode::kMisuse, fmt::format("the submission refuses the case ({}): {}", code, why)};
+  return {StatusCode::kMisuse,
+          fmt::format("the submission refuses the case ({}): {}", code, *why != '\0' ? why : "it gives no reason")};
 }
 
 class SharedObject : public Loaded {

@@ -16,17 +16,18 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/judge/frames.h"
+
 namespace farwarp::judge {
 namespace {
 
 constexpr int kSocket = 3;  // of the rank's process
 constexpr std::chrono::seconds kPatience{5};
-constexpr std::string_view kMark = "[submission] ";
-constexpr std::size_t kMaxLine = 400, kMaxShown = 64 << 10;
+constexpr std::size_t kMaxLine = 400, kMaxShown = 64 << 10, kMaxLastLines = 10;
 
 }  // namespace
 
-Result<Process> Process::start(std::vector<std::string> command) {
+Result<Process> Process::start(std::vector<std::string> command, const std::string& mark) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, sockets) != 0)
     return unavailable(fmt::format("no socket for a submission: {}", std::strerror(errno)));
@@ -59,7 +60,7 @@ Result<Process> Process::start(std::vector<std::string> command) {
   ::posix_spawnattr_destroy(&attributes);
   if (error != 0)
     return unavailable(fmt::format("{} cannot be started for a submission: {}", command[0], std::strerror(error)));
-  return Process(pid, std::move(ours), std::move(output));
+  return Process(pid, std::move(ours), std::move(output), mark);
 }
 
 Process::Process(Process&& other) noexcept
@@ -68,13 +69,18 @@ Process::Process(Process&& other) noexcept
       connection_(std::move(other.connection_)),
       stopped_(other.stopped_),
       output_(std::move(other.output_)),
+      mark_(std::move(other.mark_)),
       line_(std::move(other.line_)),
-      shown_bytes_(other.shown_bytes_) {}
+      shown_bytes_(other.shown_bytes_),
+      last_lines_(std::move(other.last_lines_)) {}
 
 Process::~Process() {
-  if (pid_ < 0 || !ended_.empty()) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
+  if (pid_ < 0) return;
+  if (ended_.empty()) {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  show_rest();
 }
 
 void Process::keep(int status) {
@@ -84,6 +90,8 @@ void Process::keep(int status) {
         "send signals";
   } else if (WIFSIGNALED(status)) {
     ended_ = fmt::format("crashed: {}", ::strsignal(WTERMSIG(status)));
+  } else if (WEXITSTATUS(status) == kLostJudge) {
+    ended_ = "wrote to the judge's socket, or closed it (descriptor 3)";
   } else {
     ended_ = fmt::format("ended its process with exit status {}", WEXITSTATUS(status));
   }
@@ -135,13 +143,35 @@ void Process::show_output() {
   std::array<char, 4096> bytes;
   for (ssize_t count; (count = ::read(output_.get(), bytes.data(), bytes.size())) > 0;) {
     for (const char c : std::string_view(bytes.data(), static_cast<std::size_t>(count))) {
-      if (c != '\n' && line_.size() < kMaxLine) line_ += std::iscntrl(static_cast<unsigned char>(c)) != 0 ? '?' : c;
-      if (c != '\n') continue;
-      if (shown_bytes_ < kMaxShown) std::fprintf(stderr, "%s%s\n", kMark.data(), line_.c_str());
-      shown_bytes_ += kMark.size() + line_.size() + 1;
-      line_.clear();
+      if (c == '\n')
+        end_line();
+      else if (line_.size() < kMaxLine)
+        line_ += std::iscntrl(static_cast<unsigned char>(c)) != 0 ? '?' : c;
+      else if (line_.size() == kMaxLine)
+        line_ += "...";
     }
   }
+}
+
+void Process::end_line() {
+  const std::string line = mark_ + line_;
+  line_.clear();
+  shown_bytes_ += line.size() + 1;
+  if (shown_bytes_ <= kMaxShown) {
+    std::fprintf(stderr, "%s\n", line.c_str());
+    return;
+  }
+  last_lines_.push_back(line);
+  if (last_lines_.size() > kMaxLastLines) last_lines_.pop_front();
+}
+
+void Process::show_rest() {
+  show_output();
+  if (!line_.empty()) end_line();
+  if (last_lines_.empty()) return;
+  std::fprintf(stderr, "%sof %zu bytes the first %zu are shown, and the last lines:\n", mark_.c_str(), shown_bytes_,
+               kMaxShown);
+  for (const std::string& line : last_lines_) std::fprintf(stderr, "%s\n", line.c_str());
 }
 
 std::string Process::how_it_ended(std::chrono::milliseconds longest) {

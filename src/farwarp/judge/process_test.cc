@@ -22,7 +22,7 @@ std::string shown(Process& process) {
 void wait_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 TEST(Process, DoesNothingWhileItIsStopped) {
-  auto process = Process::start({"sh", "-c", kCounting, "sh"});
+  auto process = Process::start({"sh", "-c", kCounting, "sh"}, "");
   ASSERT_TRUE(process.ok()) << process.status().to_string();
   while (shown(*process).empty()) wait_ms(1);
   ASSERT_TRUE(process->stop().ok());
@@ -36,7 +36,7 @@ TEST(Process, DoesNothingWhileItIsStopped) {
 }
 
 TEST(Process, SaysThatItRanMeanwhile) {
-  auto process = Process::start({"sleep", "100"});
+  auto process = Process::start({"sleep", "100"}, "");
   ASSERT_TRUE(process.ok());
   ASSERT_TRUE(process->stop().ok());
   ::kill(process->pid(), SIGCONT);
@@ -45,14 +45,29 @@ TEST(Process, SaysThatItRanMeanwhile) {
 }
 
 TEST(Process, SaysHowItEnded) {
-  auto process = Process::start({"sh", "-c", "kill -SEGV $$"});
+  auto process = Process::start({"sh", "-c", "kill -SEGV $$"}, "");
   ASSERT_TRUE(process.ok());
   EXPECT_EQ(process->how_it_ended(std::chrono::seconds(5)), "crashed: Segmentation fault");
   EXPECT_EQ(process->stop().code(), StatusCode::kPeerLost);
 }
 
+TEST(Process, ShowsWhatWasWrittenLastAndMarksIt) {
+  testing::internal::CaptureStderr();
+  {
+    auto process = Process::start({"sh", "-c", "seq 20000; printf 'no\\033 newline'; kill -SEGV $$"}, "[rank 1] ");
+    ASSERT_TRUE(process.ok());
+    while (process->how_it_ended(std::chrono::milliseconds(1)).empty()) process->show_output();
+  }
+  const std::string output = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(output.starts_with("[rank 1] 1\n[rank 1] 2\n"));
+  EXPECT_NE(output.find("are shown, and the last lines:\n[rank 1] 19992\n"), std::string::npos)
+      << output.substr(output.size() - 400);
+  EXPECT_TRUE(output.ends_with("[rank 1] no? newline\n"));
+  EXPECT_LT(output.size(), 68'000u);
+}
+
 TEST(Process, AProgramThatIsMissingIsNamed) {
-  EXPECT_NE(Process::start({"no-such-program"}).status().message().find("no-such-program"), std::string::npos);
+  EXPECT_NE(Process::start({"no-such-program"}, "").status().message().find("no-such-program"), std::string::npos);
 }
 
 TEST(Frames, AnswersAreCheckedByType) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -34,7 +35,7 @@ class Channel {
     while (true) {
       const auto progress = connection_.continue_receive();
       if (progress == Connection::Progress::kDone) return connection_.take();
-      if (progress == Connection::Progress::kClosed) ::_exit(0);
+      if (progress == Connection::Progress::kClosed) ::_exit(kLostJudge);
       wait(POLLIN);
     }
   }
@@ -43,7 +44,7 @@ class Channel {
     while (true) {
       const auto progress = connection_.continue_send();
       if (progress == Connection::Progress::kDone) return;
-      if (progress == Connection::Progress::kClosed) ::_exit(0);
+      if (progress == Connection::Progress::kClosed) ::_exit(kLostJudge);
       wait(POLLOUT);
     }
   }
@@ -96,6 +97,7 @@ class Host {
   Host(int socket, std::unique_ptr<Loaded> loaded) : judge_(socket), loaded_(std::move(loaded)) {}
 
   int run() {
+    std::setvbuf(stdout, nullptr, _IOLBF, 0);  // it is a pipe, and this process ends without closing it
     Status status = give_up_privileges();
     if (Frame setup = judge_.receive(); status.ok()) status = prepare(setup);  // its descriptor is closed
     judge_.answer(kReady, status);
@@ -107,6 +109,7 @@ class Host {
         case kCall: call(frame); break;
         default:  // kFinish
           loaded_->destroy();
+          std::fflush(nullptr);
           judge_.answer(kFinished, {});
           ::_exit(0);  // not exit(): the submission's destructors are nobody's business any more
       }
@@ -176,7 +179,7 @@ class Host {
     const auto* begin = static_cast<const std::byte*>(mine);
     judge_.send(kGather, 0, bytes == 0 ? std::vector<std::byte>() : std::vector<std::byte>(begin, begin + bytes));
     const Frame frame = judge_.receive();
-    if (frame.kind != kGathered) ::_exit(0);
+    if (frame.kind != kGathered) ::_exit(kLostJudge);
     if (bytes > 0) std::memcpy(all, frame.payload.data(), frame.payload.size());
     return 0;
   }
@@ -233,7 +236,7 @@ class Host {
 
   void release_inputs(std::uint64_t sequence) {
     judge_.send(kRelease, sequence, {});
-    if (judge_.receive().kind != kGo) ::_exit(0);
+    if (judge_.receive().kind != kGo) ::_exit(kLostJudge);
   }
 
   Channel judge_;

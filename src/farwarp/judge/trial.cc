@@ -20,6 +20,8 @@ using nlohmann::json;
 
 constexpr std::chrono::minutes kHostPatience{10};
 constexpr std::chrono::seconds kEndPatience{2};
+constexpr std::chrono::milliseconds kStartPatience{60'000};
+constexpr const char* kLoading = "loading and create()";
 constexpr std::size_t kMaxAnswer = 64 << 10;
 constexpr int kTries = 20, kFirstTries = 4;  // the first ones load kernels
 /// The device takes turns of some milliseconds between this process, which copies, and the rank's.
@@ -47,7 +49,7 @@ Result<std::unique_ptr<Trial>> Trial::start(const harness::CaseRequest& request,
   if (Status status = options.is_python ? adopt_orphans() : Status(); !status.ok()) return status;
   trial->statuses_.resize(static_cast<std::size_t>(ranks));
   for (int rank = 0; rank < ranks; ++rank) {
-    auto process = Process::start(options.command);
+    auto process = Process::start(options.command, fmt::format("[submission, rank {}] ", rank));
     if (!process.ok()) return process.status();
     trial->ranks_.push_back({.arena = {},
                              .stream = {},
@@ -150,8 +152,8 @@ void Trial::open() {
   for (Rank& rank : ranks_) rank.message.clear();
   loaded_ = true;
   if (!failed()) send(kLoad);
-  if (!failed()) expect(kCreated, 0, "create()");
-  stop_all("create()");
+  if (!failed()) expect(kCreated, 0, kLoading);
+  stop_all(kLoading);
 }
 
 void Trial::try_out() {
@@ -227,7 +229,8 @@ void Trial::send_to(Rank& rank, Kind kind, std::uint64_t sequence) {
 }
 
 void Trial::expect(Kind kind, std::uint64_t sequence, const std::string& what) {
-  const auto deadline = Clock::now() + options_.limit;
+  const std::chrono::milliseconds limit = loaded_ ? options_.limit : kStartPatience;
+  const auto deadline = Clock::now() + limit;
   for (Rank& rank : ranks_) rank.process.connection().start_receive(kMaxAnswer);
   while (!failed()) {
     std::vector<int> waiting, gathering, returned;
@@ -246,8 +249,9 @@ void Trial::expect(Kind kind, std::uint64_t sequence, const std::string& what) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     if (left.count() <= 0) {
       for (const int number : waiting) {
-        fail(number, {StatusCode::kDeadline, fmt::format("{}: the submission did not return within {:g} s", what,
-                                                         std::chrono::duration<double>(options_.limit).count())});
+        fail(number, {StatusCode::kDeadline,
+                      fmt::format("{}: the submission did not return within {:g} s{}", what,
+                                  std::chrono::duration<double>(limit).count(), loaded_ ? " (--time-limit-s)" : "")});
       }
       return;
     }
@@ -277,7 +281,8 @@ void Trial::take(int number, Kind kind, std::uint64_t sequence, const std::strin
     const std::string ended = rank.process.how_it_ended(kEndPatience);
     const std::string how = ended.empty() ? "wrote to the judge's socket, or closed it" : ended;
     return fail(number, misuse(loaded_ ? fmt::format("{}: the submission {}", what, how)
-                                       : fmt::format("{}: {} {}", what, options_.command[0], how)));
+                                       : fmt::format("{}: {} {}", what,
+                                                     options_.is_python ? options_.command[0] : "farwarp", how)));
   }
   rank.frame = rank.process.connection().take();
   const Frame& frame = rank.frame;
