@@ -104,7 +104,7 @@ std::string few_of(const std::vector<std::string>& names) {
 }
 
 std::string unranked(const Board& board, const Place& place) {
-  std::string text = fmt::format("      {}\n", place.entry);
+  std::string text = fmt::format("      {}\n", harness::one_line(place.entry));
   std::vector<std::string> lacking;
   for (std::size_t i = 0; i < board.slots.size(); ++i) {
     const Time& time = place.times[i];
@@ -193,7 +193,7 @@ std::string to_text(const std::vector<Board>& boards, const std::string& suite) 
     for (const Place& place : board.places) {
       if (place.ranked()) {
         if (first == 0) first = place.geometric_mean_us;
-        text += fmt::format("{:<5} {:<44} {:>10.2f} {:>8.3f}  {}\n", ++place_number, place.entry,
+        text += fmt::format("{:<5} {:<44} {:>10.2f} {:>8.3f}  {}\n", ++place_number, harness::one_line(place.entry),
                             place.geometric_mean_us, place.geometric_mean_us / first, place.newest);
         continue;
       }
