@@ -1,14 +1,7 @@
 // Submissions for tests of the judge, one for each operator: plain loops on the host. $PLAIN=alone: moe-a2a without
 // the other ranks' experts; few_bits: all-reduce of numbers with 4 bits of mantissa.
-#include <fcntl.h>
-#include <sched.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -18,6 +11,7 @@
 #include <vector>
 
 #include "farwarp/submission.h"
+#include "shared_memory_test_module.h"
 
 namespace {
 
@@ -26,28 +20,15 @@ constexpr std::size_t kRoom = 1 << 22;  // floats that a rank gives the others i
 
 /// What all ranks share.
 struct Shared {
-  std::atomic<std::uint64_t> arrived;
   alignas(64) float given[kMaxRanks][kRoom];
 };
 
 int g_rank = 0, g_ranks = 1;
 Shared* g_shared = nullptr;
-std::uint64_t g_meetings = 0;
+SharedMemory g_memory;
 std::string g_op;
 
-Shared* map_shared(const char* name, bool create) {
-  const int fd = shm_open(name, create ? O_CREAT | O_EXCL | O_RDWR : O_RDWR, 0600);
-  if (create && ftruncate(fd, sizeof(Shared)) != 0) return nullptr;
-  void* const memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  close(fd);
-  return memory == MAP_FAILED ? nullptr : static_cast<Shared*>(memory);
-}
-
-void meet() {
-  g_shared->arrived.fetch_add(1);
-  ++g_meetings;
-  while (g_shared->arrived.load() < g_meetings * static_cast<std::uint64_t>(g_ranks)) sched_yield();
-}
+void meet() { g_memory.meet(); }
 
 /// Gives all ranks `mine`; result: rank r's at [r].
 std::vector<std::vector<float>> exchange(const std::vector<float>& mine) {
@@ -306,15 +287,10 @@ int farwarp_submission_create(const farwarp_submission_problem* problem, void** 
   g_op = problem->op;
   const char* const experts = std::strstr(problem->case_json, "\"num_experts\":\"");
   if (experts != nullptr) g_experts = std::atoll(experts + 15);
-  char name[64] = {}, names[kMaxRanks][64] = {};
-  std::snprintf(name, sizeof(name), "/plain-%d", static_cast<int>(getpid()));
-  if (g_rank == 0) g_shared = map_shared(name, true);
-  if (problem->allgather(problem->context, name, sizeof(name), names) != 0) return 1;
-  if (g_rank != 0) g_shared = map_shared(names[0], false);
-  if (problem->barrier(problem->context) != 0) return 1;
-  if (g_rank == 0) shm_unlink(name);
+  if (!g_memory.open(*problem, sizeof(Shared))) return 1;
+  g_shared = static_cast<Shared*>(g_memory.data());
   *state = nullptr;
-  return g_shared == nullptr ? 1 : 0;
+  return 0;
 }
 
 int farwarp_submission_run(void*, const farwarp_submission_tensor* inputs, int32_t input_count,
