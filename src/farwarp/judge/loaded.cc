@@ -26,21 +26,21 @@ class SharedObject : public Loaded {
       return function != nullptr ? Status() : invalid_argument(fmt::format("{} does not define {}()", path, name));
     };
     decltype(&farwarp_submission_abi_version) version = nullptr;
-    decltype(&farwarp_submission_create) create = nullptr;
-    decltype(&farwarp_submission_destroy) destroy = nullptr;
+    decltype(&farwarp_submission_create) creating = nullptr;
+    decltype(&farwarp_submission_destroy) destroying = nullptr;
     Status status = find("farwarp_submission_abi_version", version);
     if (status.ok() && version() != FARWARP_SUBMISSION_ABI_VERSION)
       status = invalid_argument(fmt::format("farwarp_submission_abi_version() is {}: allowed is {}", version(),
                                             FARWARP_SUBMISSION_ABI_VERSION));
-    if (status.ok()) status = find("farwarp_submission_create", create);
+    if (status.ok()) status = find("farwarp_submission_create", creating);
     if (status.ok()) status = find("farwarp_submission_run", run_);
-    if (status.ok()) status = find("farwarp_submission_destroy", destroy);
+    if (status.ok()) status = find("farwarp_submission_destroy", destroying);
     if (!status.ok()) return status;
     std::vector<char> error(kErrorBytes, '\0');
-    const int code = create(&problem, &state_, error.data(), error.size());
+    const int code = creating(&problem, &state_, error.data(), error.size());
     error.back() = '\0';
     if (code != 0) return refused(code, error.data());
-    destroy_ = destroy;
+    destroy_ = destroying;
     return {};
   }
   Status prepare(const CallArguments& arguments) override {

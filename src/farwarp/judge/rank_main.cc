@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "farwarp/harness/submission.h"
 #include "farwarp/judge/clock.h"
 #include "farwarp/judge/frames.h"
 #include "farwarp/judge/loaded.h"
@@ -58,13 +59,18 @@ class Channel {
   Connection connection_;
 };
 
+// FARWARP_SUBMISSION_... are the numbers of ElementType.
+using harness::ElementType;
+static_assert(static_cast<int>(ElementType::kF16) == FARWARP_SUBMISSION_FLOAT16 &&
+              static_cast<int>(ElementType::kBf16) == FARWARP_SUBMISSION_BFLOAT16 &&
+              static_cast<int>(ElementType::kF32) == FARWARP_SUBMISSION_FLOAT32 &&
+              static_cast<int>(ElementType::kI32) == FARWARP_SUBMISSION_INT32 &&
+              static_cast<int>(ElementType::kI64) == FARWARP_SUBMISSION_INT64 &&
+              static_cast<int>(ElementType::kF8) == FARWARP_SUBMISSION_FLOAT8_E4M3);
+
 std::int32_t dtype_of(const std::string& name) {
-  static constexpr std::pair<const char*, std::int32_t> kNames[] = {
-      {"float16", FARWARP_SUBMISSION_FLOAT16}, {"bfloat16", FARWARP_SUBMISSION_BFLOAT16},
-      {"float32", FARWARP_SUBMISSION_FLOAT32}, {"int32", FARWARP_SUBMISSION_INT32},
-      {"int64", FARWARP_SUBMISSION_INT64},     {"float8_e4m3", FARWARP_SUBMISSION_FLOAT8_E4M3}};
-  for (const auto& [known, type] : kNames) {
-    if (name == known) return type;
+  for (int type = 0; type <= FARWARP_SUBMISSION_FLOAT8_E4M3; ++type) {
+    if (name == harness::name_of(static_cast<ElementType>(type))) return type;
   }
   return -1;
 }
@@ -81,9 +87,7 @@ struct Tensor {
     for (std::size_t i = shape.size(); i-- > 1;) strides[i - 1] = strides[i] * shape[i];
   }
   std::size_t bytes() const {
-    std::size_t product = dtype == FARWARP_SUBMISSION_FLOAT8_E4M3 ? 1 : 2;
-    if (dtype == FARWARP_SUBMISSION_FLOAT32 || dtype == FARWARP_SUBMISSION_INT32) product = 4;
-    if (dtype == FARWARP_SUBMISSION_INT64) product = 8;
+    std::size_t product = harness::bytes_of(static_cast<ElementType>(dtype));
     for (const std::int64_t extent : shape) product *= static_cast<std::size_t>(extent);
     return product;
   }
