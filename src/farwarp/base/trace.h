@@ -44,7 +44,8 @@ struct TraceRecord {
 };
 static_assert(sizeof(TraceRecord) == 32);
 
-/// Of a block: both clocks at its first and its last instruction (of its thread 0), which relate the clocks.
+/// Of a block: both clocks at the first instruction of one of its warps and at the last of its thread 0, which relate
+/// the clocks.
 struct TraceBlock {
   std::uint64_t begin_ns, begin_cycles;
   std::uint64_t end_ns, end_cycles;

@@ -14,11 +14,13 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// [thread] Called by all threads at their first instruction.
+/// [thread] Called by all threads at their first instruction. A warp that begins no kernel's work writes the stamps, so
+/// that others do not wait for the first read of `farwarp_trace`, which takes a microsecond.
 FARWARP_DEVICE void trace_block_begins() {
   if (lane_index() == 0) store(trace_counter(), 0u);
   warp_sync();
-  if (thread_index() != 0 || farwarp_trace.blocks == nullptr) return;
+  constexpr int kWriter = 3 * 32;
+  if (thread_index() != (num_threads() > kWriter ? kWriter : 0) || farwarp_trace.blocks == nullptr) return;
   TraceBlock& block = farwarp_trace.blocks[block_index()];
   block.multiprocessor = static_cast<std::uint64_t>(multiprocessor());
   block.begin_ns = nanoseconds();
@@ -33,12 +35,13 @@ FARWARP_DEVICE void trace_block_ends() {
   block.end_cycles = cycles();
 }
 
-FARWARP_DEVICE TraceStart trace_start() { return {cycles()}; }
+FARWARP_DEVICE TraceStart trace_start() { return {static_cast<std::uint32_t>(cycles()) | 1}; }
 
 FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
   if (farwarp_trace.records == nullptr) return;
-  record.begin = start.time;
-  record.length = static_cast<std::uint32_t>(cycles() - start.time);
+  const std::uint64_t now = cycles();
+  record.length = static_cast<std::uint32_t>(now) - start.time;
+  record.begin = now - record.length;
   record.lane = static_cast<std::uint8_t>(lane_index());
   const std::uint32_t number = fetch_add(trace_counter(), 1u);
   const int warp = block_index() * ((num_threads() + Target::kWarpSize - 1) / Target::kWarpSize) + warp_index();
@@ -54,8 +57,6 @@ FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
   store<Cache::streaming>(to + 1, halves[1]);
 }
 
-FARWARP_DEVICE bool trace_waited(TraceStart start) { return cycles() - start.time > 128; }
-
 }  // namespace farwarp::FARWARP_TARGET
 
 #else
@@ -65,7 +66,6 @@ namespace farwarp::FARWARP_TARGET {
 FARWARP_DEVICE TraceStart trace_start() { return {}; }
 FARWARP_DEVICE void trace_end(TraceStart, TraceRecord) {}
 FARWARP_DEVICE bool trace_chosen() { return false; }
-FARWARP_DEVICE bool trace_waited(TraceStart) { return false; }
 
 }  // namespace farwarp::FARWARP_TARGET
 

@@ -11,6 +11,5 @@ FARWARP_DEVICE void trace_end(TraceStart start, TraceRecord record) {
 }
 
 FARWARP_DEVICE bool trace_chosen() { return lane_index() == 0; }
-FARWARP_DEVICE bool trace_waited(TraceStart start) { return start.time != 0 && emu::trace_time() - start.time > 2; }
 
 }  // namespace farwarp::FARWARP_TARGET

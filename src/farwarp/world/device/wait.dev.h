@@ -18,16 +18,19 @@ struct Wait {
 
 inline constexpr std::uint32_t kCopyWaitDepth = 4;  ///< greater than the depth of any wait on a peer
 
-/// [thread] The end of a wait, in a trace. `cell`: what signal_cell() stores to, where an arrow ends; null if the wait
-/// is for something else.
+/// [thread] The end of a wait, in a trace. `cell`: what signal_cell() stores to, where an arrow ends, also if it was
+/// there at the first look; null if the wait is for something else.
 FARWARP_DEVICE void trace_wait(TraceStart start, const Call& call, const void* cell, std::uint32_t tag, Wait wait) {
-  if constexpr (kTraced)
+  if constexpr (kTraced) {
+    if (cell == nullptr && !trace_waited(start)) return;
+    trace_missed(start);
     trace_end(start, {.where = reinterpret_cast<std::uint64_t>(cell),
                       .tag = tag,
                       .site = static_cast<std::uint16_t>(wait.site),
                       .slot = static_cast<std::uint8_t>(call.slot),
                       .work = TraceWork::kWait,
                       .peer = static_cast<std::int8_t>(wait.peer)});
+  }
 }
 
 /// How a wait that expires is recorded: by a called function, or by inlined code. Inlined is for kernels whose warps
@@ -56,7 +59,7 @@ FARWARP_DEVICE bool may_wait_on(Call& call, Wait wait, std::uint64_t expected, s
 template <Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> cell, std::uint32_t tag,
                                 std::uint32_t& value, Wait wait) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const void* const addresses[] = {cell.raw, abort_cell(call).raw};
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -67,6 +70,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
       trace_wait(start, call, cell.raw, tag, wait);
       return true;
     }
+    trace_missed(start);
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
       may_wait_on<failure>(call, wait, tag, seen >> 32);
   }
@@ -78,7 +82,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 /// threads that counted have released.
 template <Scope scope>
 FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const void* const addresses[] = {counter.raw, abort_cell(call).raw};
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -88,6 +92,7 @@ FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::u
       trace_wait(start, call, nullptr, target, wait);
       return true;
     }
+    trace_missed(start);
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
       may_wait_on(call, wait, target, seen);
   }
@@ -102,7 +107,7 @@ FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::u
 template <int packets_per_peer, Failure failure = Failure::called, int count>
 FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count], std::uint32_t wanted,
                                  std::uint64_t (&data)[count], Wait wait) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -128,9 +133,10 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
       }
     }
     if (missing == 0) {
-      if (trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
+      if (trace_waited(start) && trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
       return true;
     }
+    trace_missed(start);
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = -1 - wait.peer + lowest_bit(missing) / packets_per_peer;
@@ -146,7 +152,7 @@ FARWARP_DEVICE bool wait_packets(Call& call, const Global<Packet> (&from)[count]
 /// has arrived is not loaded again, so a late packet delays no other.
 template <int together, class From, class Take>
 FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const From& from, const Take& take, Wait wait) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint64_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -174,9 +180,10 @@ FARWARP_DEVICE bool wait_each_packet(Call& call, std::uint64_t wanted, const Fro
       }
     }
     if (missing == 0) {
-      if (trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
+      if (trace_waited(start) && trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
       return true;
     }
+    trace_missed(start);
     if (park(addresses, 3, deadline, tries)) [[unlikely]] {
       if (!may_wait_on(call, wait, call.epoch, seen)) trace_wait(start, call, nullptr, call.epoch, wait);
     }
@@ -199,7 +206,7 @@ FARWARP_DEVICE const void* signalled(Global<std::uint64_t>) { return nullptr; }
 /// cells' writers released. Returns less than `needed`, on all lanes, if the call is over.
 template <Failure failure = Failure::called, class Cell>
 FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int needed, std::uint32_t tag, Wait wait) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const int lane = lane_index();
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   bool arrived = lane >= lanes;
@@ -219,6 +226,7 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
     }
     if (arrived || lane >= needed) continue;
     const void* const addresses[] = {cell.raw, abort_cell(call).raw};
+    trace_missed(start);
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
       may_wait_on<failure>(call, wait, tag, seen >> 32);
   }
@@ -229,11 +237,12 @@ FARWARP_DEVICE int wait_leading(Call& call, Global<Cell> cell, int lanes, int ne
 /// missing peer is recorded as a wait on that peer, and the copies of an aborted call have time to arrive in shared
 /// memory.
 FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uint32_t parity, std::uint32_t site) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const void* const addresses[] = {barrier.raw};
   std::uint64_t until = call.deadline_ns + kCopyWaitDepth * call.grace_ns;
   bool looked = false;
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
+    if (kInnerWaitsTraced) trace_missed(start);
     if (!park(addresses, 1, until, tries)) continue;
     const std::uint64_t now = nanoseconds();
     if (!looked) {
@@ -250,7 +259,7 @@ FARWARP_DEVICE bool wait_mbarrier(Call& call, Shared<Mbarrier> barrier, std::uin
     trace_wait(start, call, nullptr, parity, {site, -1});
     return false;
   }
-  if (kTraced && trace_waited(start) && trace_chosen()) trace_wait(start, call, nullptr, parity, {site, -1});
+  if (trace_waited(start) && trace_chosen()) trace_wait(start, call, nullptr, parity, {site, -1});
   return true;
 }
 
@@ -283,9 +292,10 @@ FARWARP_DEVICE void trace_block_wait(TraceStart start, std::uint32_t parity) {
 /// because the phase may depend on one.
 FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shared<Mbarrier> barrier,
                                   std::uint32_t parity) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const void* const addresses[] = {barrier.raw};
   for (std::uint32_t tries = 0; !mbarrier_test(barrier, parity); ++tries) {
+    if (kInnerWaitsTraced) trace_missed(start);
     if (!park(addresses, 1, waits.until, tries)) continue;
     waits = look_at_clock(waits, view);
     if (waits.expired) {
@@ -293,7 +303,7 @@ FARWARP_DEVICE bool wait_mbarrier(BlockWaits& waits, const WorldView& view, Shar
       return false;
     }
   }
-  if (kTraced && trace_waited(start) && trace_chosen()) trace_block_wait(start, parity);
+  if (trace_waited(start) && trace_chosen()) trace_block_wait(start, parity);
   return true;
 }
 

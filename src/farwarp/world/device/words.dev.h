@@ -77,7 +77,7 @@ FARWARP_DEVICE void watch(const void** addresses, int& watched, Global<const std
 template <int words_per_peer, Failure failure = Failure::called, int count, class Word>
 FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[count], std::uint32_t wanted,
                                Word (&data)[count], Wait wait) {
-  const TraceStart start = trace_start();
+  TraceStart start;
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   std::uint32_t missing = wanted;
   for (std::uint32_t tries = 0; call.live; ++tries) {
@@ -94,9 +94,10 @@ FARWARP_DEVICE bool wait_words(Call& call, const Global<const Word> (&from)[coun
       }
     }
     if (missing == 0) {
-      if (trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
+      if (trace_waited(start) && trace_chosen()) trace_wait(start, call, nullptr, call.epoch, wait);
       return true;
     }
+    if (kInnerWaitsTraced) trace_missed(start);
     if (park(addresses, watched, deadline, tries)) [[unlikely]] {
       Wait described = wait;
       if (wait.peer < 0) described.peer = lowest_bit(missing) / words_per_peer;
