@@ -47,7 +47,7 @@ PRODUCT = {
 PARALLEL = PRODUCT | {
     "path": ["own", "best", "best", "unfused"],
     "comm_blocks": ["0", "1", "2", "4"],
-    "exchange": ["auto", "boxes", "words", "one_shot_words"],
+    "exchange": ["auto", "boxes", "words", "one_shot_words", "fetch"],
     "return_x": ["0", "1"],
     "burst": ["1", "2", "3"],
     "delay": ["0", "1", "50"],

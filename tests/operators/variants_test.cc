@@ -121,9 +121,10 @@ std::vector<std::regex> patterns_in(const std::string& readme, const std::string
 }
 
 TEST(Variants, AreTheKernelsThatThereAre) {
-  const auto on_sm90 = with_all_reduce(with_moe(
-      names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels, gemm_rs::kBoxesKernels,
-                gemm_rs::kWordsKernels, gemm_ar::kBoxesKernels, gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels})));
+  const auto on_sm90 =
+      with_all_reduce(with_moe(names_of({gemm::kWgmmaKernels, ag_gemm::kBoxesKernels, ag_gemm::kWordsKernels,
+                                         gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_rs::kFetchKernels,
+                                         gemm_ar::kBoxesKernels, gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels})));
   EXPECT_EQ(kernels_there_are(TargetKind::kEmuSm90),
             with_attention(with_decode(on_sm90, decode::kWgmmaKernels), attention::kWgmmaKernels));
   const auto on_gfx942 = with_all_reduce(

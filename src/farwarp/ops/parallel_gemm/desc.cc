@@ -16,6 +16,7 @@ const char* name_of(ParallelGemmExchange exchange) {
     case ParallelGemmExchange::kBoxes: return "boxes";
     case ParallelGemmExchange::kWords: return "words";
     case ParallelGemmExchange::kOneShotWords: return "one_shot_words";
+    case ParallelGemmExchange::kFetch: return "fetch";
   }
   return "?";
 }
@@ -90,10 +91,12 @@ Status check(Kind kind, const ParallelGemmDesc& desc, int ranks) {
     return wrong("splits", desc.splits, fmt::format("0 (the plan's choice) to {}", kMaxSplits));
   if (desc.comm_blocks < 0) return wrong("comm_blocks", desc.comm_blocks, "0 (the plan's choice) or more");
   using enum ParallelGemmExchange;
-  if (desc.exchange != kAuto && desc.exchange != kBoxes && desc.exchange != kWords && desc.exchange != kOneShotWords)
-    return wrong("exchange", static_cast<int>(desc.exchange), "auto, boxes, words, one_shot_words");
-  if (desc.exchange == ParallelGemmExchange::kOneShotWords && kind != Kind::kAllReduce)
-    return invalid_argument("ParallelGemmDesc.exchange is one_shot_words; allowed: auto, boxes or words");
+  if (desc.exchange > kFetch)
+    return wrong("exchange", static_cast<int>(desc.exchange), "auto, boxes, words, one_shot_words, fetch");
+  if ((desc.exchange == kOneShotWords && kind != Kind::kAllReduce) ||
+      (desc.exchange == kFetch && kind != Kind::kReduceScatter))
+    return invalid_argument(
+        fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto, boxes or words", name_of(desc.exchange)));
   if (desc.return_x && !gathers) return wrong("return_x", 1, "0, but in an all-gather");
   return {};
 }

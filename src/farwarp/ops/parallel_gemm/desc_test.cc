@@ -78,7 +78,7 @@ TEST(ParallelGemmDesc, OptionsAreBounded) {
   wrong.dtype = DType::kBf16;
   wrong.exchange = static_cast<ParallelGemmExchange>(99);
   EXPECT_EQ(error_of(Kind::kAllReduce, wrong),
-            "ParallelGemmDesc.exchange is 99; allowed: auto, boxes, words, one_shot_words");
+            "ParallelGemmDesc.exchange is 99; allowed: auto, boxes, words, one_shot_words, fetch");
   wrong.exchange = ParallelGemmExchange::kAuto;
   EXPECT_EQ(error_of(static_cast<Kind>(99), wrong), "Kind is 99; allowed: kAllGather, kReduceScatter, kAllReduce");
   wrong = desc(64, 64, 64);

@@ -5,7 +5,7 @@
 //               -> barrier
 //   one thread: after the barrier: tensor_store, commit
 //
-// gemm-rs and gemm-ar give fill_boxes() another writer, `BoxProducer`, whose boxes a store warp sends.
+// gemm-rs and gemm-ar give fill_boxes() other writers, whose boxes a store warp sends.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -49,6 +49,12 @@ class BoxWriter {
     }
   }
 
+  /// [thread] Stores two neighbours of a row, which are rounded, in a box.
+  template <class T>
+  FARWARP_DEVICE void put(Shared<std::uint32_t> to, std::uint32_t pair) const {
+    store(to, pair);
+  }
+
   /// [warpgroup] Waits until all copies are complete. Must be called before the kernel ends.
   FARWARP_DEVICE void finish() const {
     if (leads_warpgroup()) bulk_wait_all();
@@ -86,8 +92,9 @@ FARWARP_DEVICE void fill_boxes(Writer& writer, const SendBox& send_box, int row,
       for (int i = 0; i < 32; i += 2) {
         const MatrixIndex at = wgmma_sum(thread, i);
         const Shared<std::byte> to = box + swizzled_offset(at.row, at.column * 2);
-        store(Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.raw)),
-              round_pair<T>(value(i, column + begin + at.column), value(i + 1, column + begin + at.column + 1)));
+        writer.template put<T>(
+            Shared<std::uint32_t>(reinterpret_cast<std::uint32_t*>(to.raw)),
+            round_pair<T>(value(i, column + begin + at.column), value(i + 1, column + begin + at.column + 1)));
       }
     };
     const float* const of_box = &sums[begin / 2];
@@ -247,8 +254,12 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
     float sums[Tile::kRowBlocks][Tile::kSums];
+    const TraceStart multiplied = trace_start();
     multiply_steps(block.tile(), finisher.multiplier, work.steps.count, sums, at, wait);
+    trace_warp(multiplied, TraceWork::kMultiply, work.tile);
+    const TraceStart stored = trace_start();
     finisher.finish(origin(work), work.split, sums);
+    trace_warp(stored, TraceWork::kStore, work.tile);
   }
   finisher.writer.finish();
 }

@@ -28,7 +28,9 @@ const std::vector<ParamInfo>& params() {
       {"splits", "0", "0 (the plan's choice) to 16 parts of k"},
       {"comm_blocks", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
       {"exchange", "auto",
-       "auto (the plan's choice), on Hopper also boxes|words|one_shot_words (gemm-ar): how data crosses the links"},
+       "auto (the plan's choice), on Hopper also boxes|words|one_shot_words (gemm-ar)|fetch (gemm-rs, 2 ranks): how "
+       "data "
+       "crosses the links"},
       {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
       {"inputs", "auto", gemm::kInputKindNames},
@@ -45,7 +47,7 @@ Result<CheckConfig> read_config(const CaseKind& kind, const Params& given) {
       {"own", Path::kOwn}, {"unfused", Path::kUnfused}, {"best", Path::kBest}};
   using enum ParallelGemmExchange;
   static constexpr harness::Choice<ParallelGemmExchange> kExchanges[] = {
-      {"auto", kAuto}, {"boxes", kBoxes}, {"words", kWords}, {"one_shot_words", kOneShotWords}};
+      {"auto", kAuto}, {"boxes", kBoxes}, {"words", kWords}, {"one_shot_words", kOneShotWords}, {"fetch", kFetch}};
   harness::ParamReader reader(given, params());
   CheckConfig config{kind, {}};
   ParallelGemmDesc& desc = config.desc;

@@ -32,6 +32,7 @@ Form form_of(const ParallelGemmDesc& desc, int padded_rows, int ranks) {
     case ParallelGemmExchange::kBoxes: return Form::kTwoShotBoxes;
     case ParallelGemmExchange::kWords: return Form::kTwoShotWords;
     case ParallelGemmExchange::kOneShotWords: return Form::kOneShotWords;
+    case ParallelGemmExchange::kFetch:  // parallel_gemm::check() has refused it
     case ParallelGemmExchange::kAuto: break;
   }
   if (padded_rows <= tile::kMaxSwapAbRows && one_shot_pays(desc, ranks)) return Form::kOneShotWords;
@@ -71,7 +72,7 @@ Result<GemmAllReducePlan> plan_gemm_all_reduce(const ParallelGemmDesc& desc, con
                     : desc.m <= kMaxOneShotRowsOnCdna ? Form::kOneShotWords
                                                       : Form::kTwoShotBoxes;
   const int word_rows = form == Form::kOneShotWords ? desc.m : form == Form::kTwoShotWords ? padded.m / ranks : 0;
-  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, word_rows, kernels_of(form, shape));
+  auto reduce = gemm_reduce::make_plan(padded, shape, ranks, {.word_rows = word_rows}, kernels_of(form, shape));
   if (!reduce.ok()) return reduce.status();
   plan.reduce = std::move(*reduce);
   const gemm_reduce::Plan& part = plan.reduce;

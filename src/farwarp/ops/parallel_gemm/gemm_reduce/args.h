@@ -15,6 +15,10 @@ enum Site : std::uint32_t { kSiteBlock, kSiteReady, kSitePartials, kSites };
 inline constexpr const char* kSiteNames[kSites] = {"a barrier of the block (operands, boxes, the call)",
                                                    "a peer's readiness", "a peer's partial sums"};
 
+/// Boxes of a warpgroup in tiles of 256 columns if owners fetch: all of a tile's, so that they arrive while the tile is
+/// multiplied.
+inline constexpr int kFetchBoxesOf256 = 4;
+
 /// The most elements from one row of an operand to the next: the mfma kernels compute offsets within a tile in 32 bits.
 inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 
@@ -24,6 +28,8 @@ struct Args {
   TensorMap b;  ///< wgmma: the other, boxes of tile columns x 64
   /// wgmma: by owner, the part of its inbox that this rank writes. Boxes are 64 x 64; with swap_ab, tile columns x 64.
   TensorMap inbox_maps[kMaxRanks];
+  TensorMap parts_map;  ///< wgmma, if owners fetch: this rank's partial sums of the peer's rows, boxes 64 x 64
+  TensorMap y_map;      ///< the same: y, boxes 64 x 64
   WorldView view;
   std::uint32_t slot;    ///< of the operator in its World
   std::int32_t m, n, k;  ///< of this rank's product

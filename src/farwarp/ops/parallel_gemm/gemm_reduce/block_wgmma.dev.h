@@ -41,10 +41,9 @@ struct BoxPipeline {
   FARWARP_DEVICE Shared<std::uint32_t> mark(int number) const { return marks + number; }
 };
 
-template <class T, int columns>
-struct SendingBlock
-    : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendBoxesOf256)> {
-  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kSendBoxesOf256)>;
+template <class T, int columns, int boxes_of_256 = farwarp::tile::kSendBoxesOf256>
+struct SendingBlock : tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, boxes_of_256)> {
+  using Base = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, boxes_of_256)>;
   using typename Base::Tile;
   static constexpr int kBuffers = Base::kBuffers;
   static constexpr int kFillingWarps = 4;  ///< warps that fill a box
@@ -149,6 +148,11 @@ class BoxProducer {
   FARWARP_DEVICE void skip() {
     open(next_);
     close(false);
+  }
+  /// Stores two neighbours of a row, which are rounded, in a box.
+  template <class T>
+  FARWARP_DEVICE void put(Shared<std::uint32_t> to, std::uint32_t pair) const {
+    store(to, pair);
   }
 
  private:

@@ -116,7 +116,8 @@ constexpr ChunkPlace chunk_at(const WordInbox& inbox, int chunk) {
 /// The order in which rows of tiles are computed. If each owner's rows are whole rows of tiles: the first row of tiles
 /// of each owner, then the second of each, and so on. Each time the rank after this one is first and this rank is last.
 /// So a position in this order has another owner on each rank, and all links are in use from the first tile on.
-/// Otherwise: in order, beginning with the row of tiles that has the first row of the rank after this one.
+/// Otherwise, and if `own_last` is asked for: in order, beginning with the row of tiles that has the first row of the
+/// rank after this one.
 struct RowOrder {
   std::int32_t count;      ///< rows of tiles
   std::int32_t ranks;      ///< owners whose rows alternate; 0: none do
@@ -130,9 +131,9 @@ struct RowOrder {
 };
 
 /// `tile_rows`: rows of tiles of the whole product, each of `rows` rows of the sum.
-constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int ranks) {
+constexpr RowOrder make_row_order(int rows, int tile_rows, int m, int rank, int ranks, bool own_last = false) {
   const int owned = m / ranks, next = (rank + 1) % ranks;
-  if (owned % rows == 0) return {tile_rows, ranks, owned / rows, next};
+  if (owned % rows == 0 && !own_last) return {tile_rows, ranks, owned / rows, next};
   return {tile_rows, 0, 0, next * owned / rows};
 }
 /// If rows of tiles are rows of w (swap_ab), each has rows of all owners, and any order will do.

@@ -6,18 +6,26 @@
 namespace farwarp::gemm_reduce {
 namespace {
 
+/// The map of [owned, n] at `base`, for boxes of a band's rows.
+Result<TensorMap> encode_rows(const Args& args, Device& device, void* base) {
+  return device.encode({.base = base,
+                        .rows = args.bands.owned,
+                        .columns = args.n,
+                        .pitch = args.n,
+                        .box_rows = std::min(args.bands.rows, 64),
+                        .box_columns = 64,
+                        .swizzled = true});
+}
+
 Status encode_inboxes(Args& args, const Plan& plan, Device& device) {
-  const Bands& bands = plan.bands;
+  if (plan.fetched) {
+    const auto map = encode_rows(args, device, args.view.heap[args.view.rank] + args.offsets.inbox);
+    if (map.ok()) args.parts_map = *map;
+    return map.status();
+  }
   for (int owner = 0; owner < plan.ranks; ++owner) {
-    std::byte* const mine =
-        args.view.heap[owner] + args.offsets.inbox + std::int64_t{args.view.rank} * bands.owned * args.n * 2;
-    const auto map = device.encode({.base = mine,
-                                    .rows = bands.owned,
-                                    .columns = args.n,
-                                    .pitch = args.n,
-                                    .box_rows = std::min(bands.rows, 64),
-                                    .box_columns = 64,
-                                    .swizzled = true});
+    const std::int64_t mine = std::int64_t{args.view.rank} * args.bands.owned * args.n * 2;
+    const auto map = encode_rows(args, device, args.view.heap[owner] + args.offsets.inbox + mine);
     if (!map.ok()) return map.status();
     args.inbox_maps[owner] = *map;
   }
@@ -43,6 +51,12 @@ void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator&
   for (std::int64_t* offset : {&args.offsets.inbox, &args.offsets.flags, &args.offsets.ready_cells,
                                &args.offsets.partials, &args.offsets.counters})
     *offset += static_cast<std::int64_t>(opened.buffer(0).offset);
+}
+
+Status encode_y(Args& args, Device& device, void* y) {
+  const auto map = encode_rows(args, device, y);
+  if (map.ok()) args.y_map = *map;
+  return map.status();
 }
 
 Status Maps::encode(Args& args, const Plan& plan, Device& device, const void* x, const void* w) {

@@ -11,7 +11,10 @@ namespace farwarp::gemm_reduce {
 /// Sets everything but operands and maps. The buffers of `opened` are the workspace and the inbox of words.
 void set_sizes(Args& args, const Plan& plan, World& world, const OpenedOperator& opened);
 
-/// Makes the tensor maps of an argument block.
+/// Sets the map of y, where owners fetch.
+Status encode_y(Args& args, Device& device, void* y);
+
+/// Makes the other tensor maps of an argument block.
 class Maps {
  public:
   /// Sets x and w and their maps, if they have changed. The maps of inboxes are made once, because peers' addresses do

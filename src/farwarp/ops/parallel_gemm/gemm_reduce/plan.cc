@@ -38,7 +38,7 @@ void lay_out(Plan& plan) {
     return start;
   };
   if (plan.word_inbox.rows == 0) {
-    workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2);
+    workspace.inbox = take(std::int64_t{plan.desc.m} * plan.desc.n * 2 / (plan.fetched ? plan.ranks : 1));
     workspace.flags = take(std::int64_t{8} * plan.ranks * plan.bands.row_count * plan.bands.column_count);
     workspace.ready_cells = take(8 * kMaxRanks);
   }
@@ -49,11 +49,12 @@ void lay_out(Plan& plan) {
 
 }  // namespace
 
-Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, int word_rows,
+Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks, Crossing crossing,
                        std::span<const tile::Variant> kernels) {
   Plan plan;
   plan.desc = desc;
   plan.ranks = ranks;
+  plan.fetched = crossing.fetched;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && desc.exchange != ParallelGemmExchange::kAuto)
     return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto here", name_of(desc.exchange)));
   const int k = parallel_gemm::local_shape(Kind::kReduceScatter, desc, ranks).k;
@@ -67,7 +68,7 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
     return invalid_argument(fmt::format("ParallelGemmDesc.m is {}; allowed: at most {} with n = {}", desc.m,
                                         kMaxElements / desc.n, desc.n));
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
-  const bool words = word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
+  const bool words = crossing.word_rows != 0, wgmma = shape.traits.matrix_unit == MatrixUnit::kWgmma;
   const bool clusters = words && wgmma && desc.m <= tile::kMaxSwapAbRows;
   const tile::TilingRequest request{.m = desc.m,
                                     .n = desc.n,
@@ -76,29 +77,32 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
                                     .kernels = kernels,
                                     .blocks = blocks,
                                     .columns = desc.tile_columns,
-                                    .splits = desc.splits,
+                                    .splits = crossing.fetched ? 1 : desc.splits,
                                     .clusters = clusters,
-                                    .boxes_of_256 = tile::kSendBoxesOf256,
+                                    .boxes_of_256 = crossing.fetched ? kFetchBoxesOf256 : tile::kSendBoxesOf256,
                                     .bytes_per_clock = clusters ? kSwapAbBytesPerClock : tile::kL2BytesPerClock,
                                     .all_resident = true,
                                     .column_clocks = clusters ? kSwapAbColumnClocks : tile::kStoreColumnClocks};
   const auto tiling = tile::tile_product(request, shape, "ParallelGemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;
-  // Rows of tiles that are computed side by side: as many of each owner, so that chunks can follow them.
+  // Rows of tiles that are computed side by side: as many of each owner, or of one owner, so that chunks can follow
+  // them.
   if (const RowOrder order = plan.row_order(0); wgmma && order.ranks != 0)
     plan.group = std::max(1, plan.group / order.ranks) * order.ranks;
+  if (const int owned = desc.m / ranks; wgmma && plan.own_last() && !plan.swap_ab && owned % plan.rows == 0)
+    plan.group = std::min(plan.group, owned / plan.rows);
   plan.bands = bands_of(*tiling, shape, desc, ranks);
   if (wgmma && !plan.swap_ab) plan.bands.chunk_group = chunk_group_of(plan.row_order(0), plan.rows, plan.group);
   if (words)
-    plan.word_inbox = {0, ranks, word_rows, desc.n / WordInbox::kElements,
+    plan.word_inbox = {0, ranks, crossing.word_rows, desc.n / WordInbox::kElements,
                        chunk_group_of(plan.row_order(0), plan.rows, plan.group, kWordChunkRows)};
   lay_out(plan);
   return plan;
 }
 
 RowOrder Plan::row_order(int rank) const {
-  return swap_ab ? in_order(tile_row_count) : make_row_order(rows, tile_row_count, desc.m, rank, ranks);
+  return swap_ab ? in_order(tile_row_count) : make_row_order(rows, tile_row_count, desc.m, rank, ranks, own_last());
 }
 
 std::int64_t Plan::heap_bytes() const { return workspace.total + (word_inbox.bytes() + 255) / 256 * 256; }
@@ -106,7 +110,9 @@ std::int64_t Plan::heap_bytes() const { return workspace.total + (word_inbox.byt
 std::string Plan::to_string() const {
   const bool alternate = row_order(0).ranks != 0;
   const std::string sending =
-      word_inbox.rows != 0 ? "words" : fmt::format("boxes in bands of {} x {}", bands.rows, bands.columns);
+      word_inbox.rows != 0
+          ? "words"
+          : fmt::format("boxes{} in bands of {} x {}", fetched ? " that owners fetch" : "", bands.rows, bands.columns);
   return fmt::format("{}; exchange {}, {}; {} KB of heap", Tiling::to_string(), sending,
                      alternate ? "owners alternate" : "owners one after another", heap_bytes() / 1024);
 }

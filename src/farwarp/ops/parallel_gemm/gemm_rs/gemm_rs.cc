@@ -57,6 +57,8 @@ Status GemmReduceScatter::operator()(const void* x, const void* w, const void* b
                                          w, bias, y);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.maps.encode(state.args, state.plan, state.world->device(), x, w);
+  if (status.ok() && state.plan.fetched && state.args.y != y)
+    status = gemm_reduce::encode_y(state.args, state.world->device(), y);
   if (!status.ok()) return status;
   state.args.bias = bias;
   state.args.y = y;

@@ -247,6 +247,42 @@ TEST(GemmReduceScatterWords, SplitsOfFewRowsMeetInClusters) {
       << too_many.status().message();
 }
 
+TEST(GemmReduceScatterFetch, IsForTwoRanksOfHopper) {
+  using enum ParallelGemmExchange;
+  const auto plan_of = [](const ParallelGemmDesc& desc, int ranks, const MachineShape& shape = kH200) {
+    return plan_gemm_reduce_scatter(desc, shape, ranks);
+  };
+  const auto plan = plan_of({.m = 4096, .n = 4096, .k = 4096}, 2);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_EQ(plan->kernel, "gemm_rs_fetch_bf16_256");
+  EXPECT_TRUE(plan->fetched);
+  EXPECT_EQ(plan->workspace.flags, std::int64_t{2048} * 4096 * 2) << "the parts of the peer's rows";
+  EXPECT_NE(plan->to_string().find("exchange boxes that owners fetch in bands of 64 x 256"), std::string::npos)
+      << plan->to_string();
+  EXPECT_EQ(order_of(plan->row_order(0))[0], 16) << "the peer's rows first";
+  EXPECT_EQ(order_of(plan->row_order(0))[16], 0);
+  EXPECT_EQ(order_of(plan->row_order(1))[0], 0);
+  for (const ParallelGemmDesc& other :
+       {ParallelGemmDesc{.m = 4096, .n = 4096, .k = 4096, .exchange = kBoxes},
+        ParallelGemmDesc{.m = 4096, .n = 4096, .k = 4096, .exchange = kWords},
+        ParallelGemmDesc{.m = 4224, .n = 4096, .k = 4096}, ParallelGemmDesc{.m = 512, .n = 4096, .k = 4096}}) {
+    const auto others = plan_of(other, 2);
+    ASSERT_TRUE(others.ok()) << others.status().message();
+    EXPECT_FALSE(others->fetched) << others->to_string();
+  }
+  EXPECT_FALSE(plan_of({.m = 8192, .n = 4096, .k = 4096}, 4)->fetched);
+  EXPECT_FALSE(plan_of({.m = 4096, .n = 4096, .k = 4096}, 2, kMi300x)->fetched);
+  EXPECT_TRUE(plan_of({.m = 512, .n = 4096, .k = 4096, .exchange = kFetch}, 2)->fetched);
+  const char* const allowed =
+      "ParallelGemmDesc.exchange is fetch; allowed: auto, boxes or words, except for 2 ranks, m a multiple of 256 and "
+      "splits 0 or 1";
+  EXPECT_EQ(plan_of({.m = 512, .n = 4096, .k = 4096, .exchange = kFetch}, 4).status().message(), allowed);
+  EXPECT_EQ(plan_of({.m = 384, .n = 4096, .k = 4096, .exchange = kFetch}, 2).status().message(), allowed);
+  EXPECT_EQ(plan_of({.m = 512, .n = 128, .k = 4096, .splits = 2, .exchange = kFetch}, 2).status().message(), allowed);
+  EXPECT_EQ(plan_of({.m = 512, .n = 4096, .k = 4096, .exchange = kFetch}, 2, kMi300x).status().message(),
+            "ParallelGemmDesc.exchange is fetch; allowed: auto here");
+}
+
 TEST(GemmReduceScatterPlan, SaysInWords) {
   const auto plan = plan_gemm_reduce_scatter({.m = 8192, .n = 4096, .k = 14336}, kH200, 8);
   ASSERT_TRUE(plan.ok());

@@ -39,6 +39,42 @@ TEST_P(GemmReduceScatterCases, EveryKernel) {
   }
 }
 
+// Boxes that the owner fetches: a row of tiles of each rank and more, columns that end within a tile, calls that
+// overlap, graphs.
+TEST_P(GemmReduceScatterCases, OwnersFetch) {
+  if (!is_wgmma()) GTEST_SKIP() << "is for Hopper";
+  for (const char* dtype : {"bf16", "fp16"}) {
+    for (const char* columns : {"64", "128", "192", "256"}) {
+      expect_pass(std::string("m=512,n=328,k=272,has_bias=1,max_sms=3,burst=2,exchange=fetch,tile_columns=") + columns +
+                      ",dtype=" + dtype,
+                  2, 3);
+    }
+  }
+  expect_pass("m=256,n=8,k=16,exchange=fetch", 2, 3);
+  expect_pass("m=768,n=200,k=80,max_sms=2,burst=3,delay=40,repeat=3,exchange=fetch", 2, 10);
+  expect_pass("m=256,n=136,k=80,graph=1,burst=2,repeat=3,delay=20,exchange=fetch", 2, 5);
+}
+
+TEST_P(GemmReduceScatterCases, OwnersFetchOnManySchedules) {
+  if (!is_wgmma()) GTEST_SKIP() << "is for Hopper";
+  expect_pass("m=256,n=136,k=48,max_sms=1,burst=3,delay=10,exchange=fetch,tile_columns=64", 2, 40);
+}
+
+// The parts are stored before the flag and fetched after it: a band that is flagged and not stored gives wrong sums. A
+// rank that is gone is named.
+TEST_P(GemmReduceScatterCases, FetchedPartsThatAreMissing) {
+  if (!is_wgmma()) GTEST_SKIP() << "is for Hopper";
+  const std::string settings = "m=256,n=136,k=512,max_sms=2,exchange=fetch";
+  const CaseResult dropped = run(settings + ",inputs=exact", 2, 1, 2, "drop_put:1");
+  EXPECT_FALSE(dropped.outcome.pass);
+  EXPECT_TRUE(dropped.outcome.status.ok()) << dropped.outcome.status.to_string();
+  CaseRequest asked = request_of(tested(settings, 2, 1, 2, "kill:1"));
+  asked.options.deadline = std::chrono::milliseconds(200);
+  const CaseResult killed = run_case(asked);
+  EXPECT_EQ(exit_code(killed), 4) << killed.outcome.detail;
+  EXPECT_NE(killed.outcome.detail.find("'a peer's readiness' for rank 1"), std::string::npos) << killed.outcome.detail;
+}
+
 TEST_P(GemmReduceScatterCases, EveryNumberOfRanks) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     expect_both_pass("m=" + std::to_string(ranks) + ",n=40,k=" + std::to_string(24 * ranks), ranks);
