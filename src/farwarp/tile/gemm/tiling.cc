@@ -132,6 +132,7 @@ Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result
   result.kernel = choice.kernel;
   result.rows = choice.rows;
   result.columns = choice.columns;
+  result.clocks = choice.clocks;
   result.tile_row_count = ceil_div(row_count, result.rows);
   result.splits = choice.splits;
   result.tile_column_count = ceil_div(column_count, result.columns);

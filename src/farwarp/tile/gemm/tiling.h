@@ -50,6 +50,7 @@ struct Tiling {
   int cluster = 1;  ///< blocks that share a tile's K and reach each other's shared memory: `splits`, or 1
   int steps = 0;    ///< of K
   int blocks = 0;
+  double clocks = 0;  ///< wgmma: an estimate of the launch's
   int threads = 0;
   std::int64_t shared_bytes = 0;
   std::int64_t partial_sums_bytes = 0;  ///< sums of splits; the workspace has them first, then their counters

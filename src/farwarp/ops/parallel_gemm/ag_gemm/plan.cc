@@ -40,16 +40,16 @@ std::int64_t tiles_of(const AllGatherGemmPlan& plan, int columns) {
   return std::int64_t{ceil_div(plan.local.y_rows, tile::kWgmmaRows)} * ceil_div(plan.local.w_rows, columns);
 }
 
-/// Whether words are faster than boxes: for few rows; else if the links take about as long as the loaders in all rounds
-/// of tiles, or longer. Then the links bound, and flags would wait for the data in flight on them. MEASURED.md,
-/// "Reasons for the plan's constants".
+/// Whether words are faster than boxes: for few rows; else if the links take longer than the matrix unit, and about as
+/// long as the loaders in all rounds of tiles, or longer. Then the links bound, and flags would wait for the data in
+/// flight on them. MEASURED.md, "Reasons for the plan's constants".
 bool words_pay(const AllGatherGemmPlan& plan, const MachineShape& shape) {
   if (x_bytes(plan) > kMaxBytesAsWords) return false;
   if (plan.local.y_rows <= tile::kMaxSwapAbRows) return true;
   const std::int64_t tiles = tiles_of(plan, tile::widest_of(ag_gemm::kWordsKernels));
   const auto rounds = static_cast<double>((tiles + shape.multiprocessors - 1) / shape.multiprocessors);
   const double sending = us_of_sending(plan), loading = kUsOfLoading * ceil_div(plan.local.k, 64) * rounds;
-  return sending > 0.5 * us_of_multiplying(plan) && loading < 1.4 * sending;
+  return sending > us_of_multiplying(plan) && loading < 1.4 * sending;
 }
 
 /// Sets plan.words. With one rank it is false, since no data crosses a link.
@@ -79,17 +79,17 @@ void choose_pieces(AllGatherGemmPlan& plan) {
     plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
     return;
   }
-  constexpr int kLeastPieces = 2 * 12 * 8;
+  const int least_pieces = plan.ranks == 2 ? 256 : 2 * 12 * 8;
   plan.piece_rows = std::min(plan.local.x_rows, ag_gemm::kMaxPieceRows);
   plan.row_pieces = ceil_div(plan.local.x_rows, plan.piece_rows);
   plan.piece_depth = 4 * ag_gemm::kBoxDepth;
   const auto pieces = [&] { return std::int64_t{plan.row_pieces} * ceil_div(plan.local.k, plan.piece_depth); };
-  while (plan.piece_depth > ag_gemm::kBoxDepth && pieces() < kLeastPieces) plan.piece_depth /= 2;
+  while (plan.piece_depth > ag_gemm::kBoxDepth && pieces() < least_pieces) plan.piece_depth /= 2;
   plan.depth_pieces = ceil_div(plan.local.k, plan.piece_depth);
 }
 
-/// 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11). More than 8 pay only if sending takes more than half
-/// as long as multiplying and all tiles run at once. MEASURED.md, "Reasons for the plan's constants".
+/// To seven peers 8 blocks send 315 of 343 GB/s, 16 send 327 (8 H200s, 2026-11). More than 8 pay only if sending takes
+/// more than half as long as multiplying and all tiles run at once. MEASURED.md, "Reasons for the plan's constants".
 constexpr int kFewCommBlocks = 8, kManyCommBlocks = 16;
 constexpr int kWordsWarps = ag_gemm::words_threads(64) / 32;  // of a comm block, with tiles of 64 columns or fewer
 
@@ -108,13 +108,14 @@ bool tiles_run_at_once(const tile::Tiling& tiling) { return tiling.tiles() * til
 /// multiply until then. So only as many warps send as keep the links busy; more with few peers. MEASURED.md, "Reasons
 /// for the plan's constants".
 int choose_sending_warps(const AllGatherGemmPlan& plan, const MachineShape& shape) {
-  constexpr double kAtOnce = 3.1e6, kInRounds = 1.6e6;  // bytes in flight
+  constexpr double kInRounds = 1.6e6;  // bytes in flight
   constexpr int kFewestInRounds = 4;
+  const double at_once_bytes = plan.ranks == 2 ? kInRounds : 3.1e6;
   const int warps = plan.threads / shape.traits.warp_size;
   if (plan.comm_blocks == 0 || plan.words || !shape.traits.bulk_copy) return warps;
   const bool at_once = tiles_run_at_once(plan);
   const double box_bytes = 2.0 * plan.piece_rows * ag_gemm::kBoxDepth * std::max(1, plan.ranks - 1);
-  const int wanted = static_cast<int>((at_once ? kAtOnce : kInRounds) / box_bytes / plan.comm_blocks + 0.5);
+  const int wanted = static_cast<int>((at_once ? at_once_bytes : kInRounds) / box_bytes / plan.comm_blocks + 0.5);
   return std::clamp(std::max(wanted, at_once ? 1 : kFewestInRounds), 1, warps);
 }
 
@@ -204,6 +205,37 @@ Result<tile::Tiling> tile_on_remaining_blocks(AllGatherGemmPlan& plan, const Mac
   return tile(1);
 }
 
+/// An estimate for two ranks with boxes, which half of the tiles wait for: sending takes time of them from half of the
+/// multiplication on, and 5 us at the end. Fitted to the suite amd2025, two H200s, 2026-11-28: MEASURED.md.
+double us_of_two_ranks(const AllGatherGemmPlan& plan, const tile::Tiling& tiling) {
+  constexpr double kClocksPerUs = 1755, kBytesPerUs = 29e3, kMostBytesPerUs = 300e3;  // of a comm block, of all
+  const double multiplying = tiling.clocks / kClocksPerUs;
+  const double bytes = 2.0 * plan.local.x_rows * plan.local.k;
+  const double sending = bytes / std::min(kBytesPerUs * plan.comm_blocks, kMostBytesPerUs);
+  return std::max(multiplying + 0.4 * std::max(0.0, sending - multiplying / 2), sending + 5);
+}
+
+/// Two ranks with boxes: as many comm blocks as are estimated to be the fastest. Often fewer let all tiles run in one
+/// round less.
+Result<tile::Tiling> tile_for_two_ranks(AllGatherGemmPlan& plan, const MachineShape& shape, int blocks) {
+  constexpr int kCounts[] = {8, 14};
+  constexpr double kNoise = 0.03;
+  AllGatherGemmPlan best = plan;
+  best.comm_blocks = std::clamp(blocks / 8, 1, 4);
+  auto tiling = tile_on_remaining_blocks(best, shape, blocks);
+  for (const int count : kCounts) {
+    if (!tiling.ok() || count > blocks / 8 || count > std::int64_t{plan.row_pieces} * plan.depth_pieces) break;
+    AllGatherGemmPlan other = plan;
+    other.comm_blocks = count;
+    const auto others = tile_on_remaining_blocks(other, shape, blocks);
+    if (!others.ok() || us_of_two_ranks(other, *others) >= (1 - kNoise) * us_of_two_ranks(best, *tiling)) continue;
+    best = other;
+    tiling = others;
+  }
+  plan.comm_blocks = best.comm_blocks;
+  return tiling;
+}
+
 }  // namespace
 
 Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
@@ -225,8 +257,10 @@ Result<AllGatherGemmPlan> plan_ag_gemm(const ParallelGemmDesc& desc, const Machi
                    fmt::format("0 (the plan's choice) to {} of {} blocks", blocks - 1, blocks));
     plan.comm_blocks = desc.comm_blocks != 0 ? desc.comm_blocks : choose_comm_blocks(plan, blocks);
   }
-  auto tiling = tile_on_remaining_blocks(plan, shape, blocks);
-  if (tiling.ok() && desc.comm_blocks == 0 && shape.traits.bulk_copy && plan.comm_blocks > kFewCommBlocks &&
+  const bool hopper = shape.traits.bulk_copy;
+  const bool two = ranks == 2 && hopper && !plan.words && desc.comm_blocks == 0 && !desc.return_x;
+  auto tiling = two ? tile_for_two_ranks(plan, shape, blocks) : tile_on_remaining_blocks(plan, shape, blocks);
+  if (tiling.ok() && !two && desc.comm_blocks == 0 && hopper && plan.comm_blocks > kFewCommBlocks &&
       !tiles_run_at_once(*tiling)) {
     plan.comm_blocks = kFewCommBlocks;
     tiling = tile_on_remaining_blocks(plan, shape, blocks);
