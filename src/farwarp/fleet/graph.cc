@@ -201,11 +201,49 @@ Status Graph::check() const {
     for (const int buffer : step.writes) {
       if (Status status = check_write(*this, unrolled, index, buffer); !status.ok()) return status;
     }
+    if (step.rank_sums >= 0 && (step.epilogue != Epilogue::kHidden || step.matrix.slices == 0))
+      return invalid_argument(
+          fmt::format("step {} sends partial sums to {}; allowed for a product that is added to the "
+                      "hidden vector",
+                      step.name, name(step.rank_sums)));
     if (step.rank_sums >= 0 && !unrolled.rank_sums_collected(index))
       return invalid_argument(fmt::format("step {} sends partial sums to {}, while a rank may still add those before",
                                           step.name, name(step.rank_sums)));
   }
   return check_shares(*this, unrolled);
+}
+
+Status Graph::check_launch(int columns, bool bulk_copy) const {
+  const bool streamed = streams(columns);
+  for (const Buffer& buffer : buffers) {
+    if (buffer.storage == (streamed ? Storage::kPackets : Storage::kPlain))
+      return invalid_argument(fmt::format("buffer {} has vectors as {}; allowed with {} columns: {}", buffer.name,
+                                          streamed ? "packets" : "plain memory", columns,
+                                          streamed ? "plain memory" : "packets"));
+  }
+  const int group_tiles = streamed ? kGroupTiles : 0, most_slices = most_pass_slices(columns, bulk_copy);
+  for (const Step& step : steps) {
+    if (step.matrix.slices == 0) continue;
+    if (step.matrix.group_tiles != group_tiles)
+      return invalid_argument(fmt::format("step {} has group_tiles of {}; allowed with {} columns: {}", step.name,
+                                          step.matrix.group_tiles, columns, group_tiles));
+    if (step.matrix.most_slices < 1 || step.matrix.most_slices > most_slices)
+      return invalid_argument(fmt::format("step {} has most_slices of {}; allowed with {} columns: 1 to {}", step.name,
+                                          step.matrix.most_slices, columns, most_slices));
+  }
+  if (steps.empty()) return {};
+  const Step& last = steps.back();
+  if (last.matrix.slices > 0)
+    return invalid_argument(
+        fmt::format("step {} is the last one and has weights; allowed for a step that all workers run", last.name));
+  for (const int written : last.writes) {
+    const Buffer& buffer = buffers[static_cast<std::size_t>(written)];
+    if (buffer.storage != Storage::kCopies)
+      return invalid_argument(
+          fmt::format("step {} is the last one and writes {}; allowed are copies, because only one worker may run it",
+                      last.name, buffer.name));
+  }
+  return {};
 }
 
 std::string Graph::to_string(int workers) const {

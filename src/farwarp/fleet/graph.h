@@ -47,7 +47,7 @@ struct Step {
   int units = 0;              ///< of a step without tiles: what is shared
   std::vector<Read> reads;    ///< the first is Task::in; a task is not told where others lie
   std::vector<int> writes;    ///< the first is Task::out; likewise
-  int rank_sums = -1;         ///< the buffer of all ranks' partial sums; -1: sums are whole
+  int rank_sums = -1;         ///< kHidden with weights: the buffer of all ranks' partial sums; -1: sums are whole
 };
 
 struct Graph {
@@ -67,8 +67,13 @@ struct Graph {
   /// later step); a buffer of packets or a plain one that no step reads, or that a step writes again while an earlier
   /// version may still be read, also on another rank; own memory that two steps share in different ways, so that a
   /// worker would read what another one has written; a vector that is read under two tags, or under one that its writer
-  /// does not store. It does not know whether buffers are large enough, nor which Storage the columns need.
+  /// does not store; sums of ranks that are not added to the hidden vector. It does not know whether buffers are large
+  /// enough.
   Status check() const;
+  /// Names what kernels for so many columns cannot run: Storage of vectors, groups and passes that these columns do not
+  /// have; a last step with weights, or one that writes anything but copies, because `graph` launches the first
+  /// worker's share of it only. Runtime::create() calls it.
+  Status check_launch(int columns, bool bulk_copy) const;
   /// A line for each step: its tasks, what its matrix weighs, what it reads and writes.
   std::string to_string(int workers) const;
   /// For Graphviz. Dashed: a task reads a part of the buffer.

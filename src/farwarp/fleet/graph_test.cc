@@ -223,6 +223,64 @@ TEST(Graph, AStepWhoseReaderIsOfAnotherLayerIsNamed) {
   EXPECT_TRUE(graph.check().ok()) << graph.check().message();
 }
 
+/// Whoever finishes a tile sends its sums whatever the epilogue is, and adds all ranks' to the residual.
+TEST(Graph, SumsOfRanksThatAreNotAddedToTheHiddenVectorAreNamed) {
+  Graph graph = two_steps();
+  const int sums = graph.add_buffer("sums", Storage::kRankPackets, 64);
+  graph.steps[0].matrix = {16, 1};
+  graph.steps[0].rank_sums = sums;
+  for (const Epilogue epilogue : {Epilogue::kNone, Epilogue::kStore, Epilogue::kGated, Epilogue::kModel}) {
+    graph.steps[0].epilogue = epilogue;
+    EXPECT_EQ(graph.check().message(),
+              "step first sends partial sums to sums; allowed for a product that is added to the hidden vector");
+  }
+  graph.steps[0].epilogue = Epilogue::kHidden;
+  graph.steps[0].matrix.slices = 0;
+  EXPECT_FALSE(graph.check().ok()) << "it begins the hidden vector";
+}
+
+/// What kernels for so many columns have built in.
+TEST(Graph, WhatColumnsDoNotHaveIsNamed) {
+  const auto graph_of = [](Storage storage, MatrixShape matrix) {
+    Graph graph;
+    graph.buffers = {{"vector", storage}, {"done", Storage::kCopies}};
+    graph.steps = {{.name = "multiply", .matrix = matrix, .writes = {0}},
+                   {.name = "finish", .units = 3, .reads = {{0, true}}, .writes = {1}}};
+    return graph;
+  };
+  const auto message = [&](Storage storage, MatrixShape matrix, int columns, bool bulk_copy) {
+    return graph_of(storage, matrix).check_launch(columns, bulk_copy).message();
+  };
+  EXPECT_EQ(message(Storage::kPackets, {16, 3}, 8, true), "");
+  EXPECT_EQ(message(Storage::kPackets, {16, 3, 10}, 8, false), "");
+  EXPECT_EQ(message(Storage::kRankPackets, {16, 3, 4, kGroupTiles}, 16, true), "");
+  EXPECT_EQ(message(Storage::kPlain, {16, 3, 2, kGroupTiles}, 64, true), "");
+  EXPECT_EQ(message(Storage::kPlain, {16, 3}, 8, true),
+            "buffer vector has vectors as plain memory; allowed with 8 columns: packets");
+  EXPECT_EQ(message(Storage::kPackets, {16, 3, 4, kGroupTiles}, 16, true),
+            "buffer vector has vectors as packets; allowed with 16 columns: plain memory");
+  EXPECT_EQ(message(Storage::kPlain, {16, 3, 4}, 16, true),
+            "step multiply has group_tiles of 0; allowed with 16 columns: 4");
+  EXPECT_EQ(message(Storage::kPackets, {16, 3, 20, kGroupTiles}, 2, true),
+            "step multiply has group_tiles of 4; allowed with 2 columns: 0");
+  EXPECT_EQ(message(Storage::kPackets, {16, 3}, 8, false),
+            "step multiply has most_slices of 20; allowed with 8 columns: 1 to 10");
+  EXPECT_EQ(message(Storage::kPackets, {16, 3, 0}, 8, true),
+            "step multiply has most_slices of 0; allowed with 8 columns: 1 to 20");
+}
+
+/// The graph dispatcher launches it with one block.
+TEST(Graph, ALastStepThatNeedsAllWorkersIsNamed) {
+  Graph graph = two_steps();
+  EXPECT_EQ(graph.check_launch(1, true).message(),
+            "step second is the last one and writes a; allowed are copies, because only one worker may run it");
+  graph.buffers[0].storage = Storage::kCopies;
+  EXPECT_TRUE(graph.check_launch(1, true).ok());
+  graph.steps[1].matrix = {16, 1};
+  EXPECT_EQ(graph.check_launch(1, true).message(),
+            "step second is the last one and has weights; allowed for a step that all workers run");
+}
+
 TEST(Graph, TasksHaveTheTagsOfTheirReaders) {
   Graph graph = two_steps();  // b is read in the next layer, a in the next token's first
   graph.steps[1].layer = 1;

@@ -35,7 +35,7 @@ inline constexpr int kMaxPacketColumns = 8;
 constexpr bool streams(int columns) { return columns > kMaxPacketColumns; }
 inline constexpr int kMaxPassSlices = 20;
 /// Of a worker for so many columns. A pass of a vector waits in shared memory, of which CDNA3 has 64 KB. Where a thread
-/// loads vectors, they have no passes.
+/// loads vectors, none does, and this number changes no layout.
 constexpr int most_pass_slices(int columns, bool bulk_copy) {
   if (streams(columns)) return columns > 32 ? 2 : 64 / columns;
   return bulk_copy || columns <= 4 ? kMaxPassSlices : kMaxPassSlices / 2;
@@ -64,9 +64,9 @@ constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
 /// as long as copies take.
 inline constexpr int kSlotsInFlightAhead = 2;
 static_assert(kSlotsInFlightAhead <= slots_in_flight(64) && kSlotsInFlightAhead <= slots_in_flight(16));
-/// Streamed vectors: a warpgroup waits for the slots of every second slice, `slots` of each. A wait tells a slot's
-/// phase only from the one before, so that must have ended: because the warpgroup has waited for it, or because as many
-/// copies after it have been issued as can be under way. Within a group; between groups there is a barrier.
+/// Streamed vectors, within a group: a warpgroup waits for the slots of every second slice, `slots` of each. A wait
+/// tells a slot's phase only from the phase before, so that one must have ended. It has if the warpgroup has waited for
+/// it, or if the loader has since issued as many copies as can be under way.
 constexpr bool knows_phases(int columns, int slots) {
   // Slots between the first one of a slice in its phase before, and the last one that the warpgroup has waited for.
   const int before = ring_slots(columns) - slots - 1;
@@ -203,8 +203,8 @@ constexpr std::int64_t four_at(MatrixUnit unit, int columns, int row, int column
   return (std::int64_t{row / 64} * columns * kSwizzleRowBytes + swizzled_offset(column, row % 64 * 2)) / 8;
 }
 
-// A vector that is the input of RMSNorm has been multiplied by the norm's weights. After its fours follow the sums of
-// its squares before that, fp32: two, of a pair of columns, in the place of a four for each tile and pair.
+// A vector that RMSNorm reads has been multiplied by the norm's weights. After its fours follow sums of squares of the
+// numbers before that product, fp32. Each tile and pair of columns has the place of a four for its two sums.
 constexpr int column_pairs(int columns) { return (columns + 1) / 2; }
 constexpr std::int64_t squares_at(int columns, int rows, int tile, int pair) {
   return std::int64_t{rows} / 4 * columns + std::int64_t{tile} * column_pairs(columns) + pair;
@@ -309,12 +309,11 @@ struct alignas(16) Task {
   std::int64_t weights;   ///< the matrix, in bytes from the weights' begin
   std::int64_t in, out;   ///< buffers: packets, in bytes in the heap; plain, in bytes from Launch::plain
   std::int64_t out_norm;  ///< kHidden: the norm's weights, bf16, in bytes from the weights' begin
-  /// packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
+  /// kHidden: packets, in bytes in the heap of every rank: the sums of all ranks are added; -1: sums are whole
   std::int64_t rank_sums;
   std::int32_t in_norm_rows;  ///< rows of `in`, if its RMSNorm is multiplied; else 0
   Epilogue epilogue;
-  /// kHidden with weights: how many tags after that of `layer` the tag of `out` is. Other tasks' outputs have that
-  /// tag.
+  /// kHidden with weights: the tag of `out` minus that of `layer`. Other tasks' outputs have the tag of `layer`.
   std::int16_t out_later;
 };
 static_assert(sizeof(Task) == 80);

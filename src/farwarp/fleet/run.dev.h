@@ -7,9 +7,9 @@
 //   Context                     derived from WorkerContext<Args, columns>
 //   Tasks(context, reader)      run(task, token): [the warps that compute] a task that multiplies nothing
 //   OwnEpilogue(context)        sums of Epilogue::kModel. begin_task(): streamed vectors only; take(task, token, four,
-//                               sums): [thread], of packets the first of four threads that have the same;
-//                               end_task(task, exists, column): [warp]; of streamed vectors [the warps that compute],
-//                               together. Not on a worker without tiles
+//                               sums): [thread], of packets the first of four threads that have the same; of streamed
+//                               vectors `task` has the tiles of a group only. end_task(task, exists, column): [warp];
+//                               of streamed vectors [the warps that compute], together. Not on a worker without tiles
 //   Loader(context)             load(weight loader, task): [thread] of a task without weights: what it reads through
 //                               their ring, if anything; false if a wait has expired. It runs ahead of the tasks: it
 //                               reads only what was written before this token began
@@ -22,6 +22,7 @@
 //   end(context)                [the warps that compute, first worker] after the last token: the model's state for
 //                               the next launch
 // and its tasks call stop_launch() if the call has been given up. The plan must give each worker a task in each layer.
+// The last step has no weights, and the first worker's share of it must do: the graph dispatcher launches only that.
 // A dispatcher has join(), worker(), begin_step(), end_step() and end_launch(), as PacketDispatcher; the vector loader
 // has a copy of StreamDispatcher, and counts steps by itself. fleet's tests have the smallest model
 // (toy_model_test.dev.h); HACKING.md says how to add one.

@@ -6,6 +6,8 @@ namespace farwarp::fleet {
 
 Result<Runtime> Runtime::create(World& world, std::uint32_t slot, RuntimePlan plan, std::int64_t packets_at,
                                 Stream stream) {
+  const bool bulk_copy = world.device().shape().traits.bulk_copy;
+  if (Status status = plan.graph.check_launch(plan.columns, bulk_copy); !status.ok()) return status;
   Runtime runtime;
   runtime.world_ = &world;
   runtime.slot_ = slot;
@@ -46,7 +48,7 @@ Status Runtime::copy_tasks(const Graph& graph, std::int64_t packets_at, const De
 Status Runtime::reset(Stream stream) const {
   const std::uint32_t first_tag = 1;
   Status status = world_->device().copy_in(tag_.get(), &first_tag, sizeof first_tag, stream);
-  // Of plain buffers, what no task writes is read: columns without a sequence.
+  // Tasks read all columns of plain buffers; those without a sequence may never have been written.
   for (const DeviceMemory* zeros : {&plain_, &step_cells_, &gang_cells_}) {
     if (status.ok() && zeros->bytes() > 0) status = world_->device().fill(zeros->get(), 0, zeros->bytes(), stream);
   }
