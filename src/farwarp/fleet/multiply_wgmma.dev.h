@@ -53,8 +53,8 @@ class WgmmaMultiplier {
         SharedSums<columns>{memory_}.floats(ProjectShared<columns, true>::partials(0, warpgroup()));
     const MatrixIndex first = wgmma_sum(recomputed(thread_index()) % kWarpgroupThreads, 0);
     const int tile = first.row / kTileRows, row = first.row % kTileRows;
-    // Where the thread's two rows of its first column lie. Its other columns are 1 and multiples of 8 later, which
-    // change no order.
+    // Where the thread's two rows of its first column lie, which is even. Its other columns are a multiple of 8, or
+    // that and 1, later, so portion_sums_at() orders them alike.
     const Shared<float> rows[2] = {to + (portion_sums_at(columns, tile, first.column, row) + row % 4),
                                    to + (portion_sums_at(columns, tile, first.column, row + 8) + row % 4)};
 #pragma unroll

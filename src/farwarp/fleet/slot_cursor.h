@@ -1,6 +1,5 @@
-// The slots of a task's weights in the order in which a worker's loading thread copies them: where
-// MatrixShape::slice_at() says that their slices lie. Divisions are done once for each task, and each slot's place is
-// computed from the one before.
+// The slots of a task's weights in the order in which a worker's loading thread copies them. Their places are those of
+// MatrixShape::slice_at(). Division is slow, so a task divides once, and each slot's place follows from the one before.
 #pragma once
 
 #include <cstdint>

@@ -58,7 +58,7 @@ class VectorLoader {
   /// [thread] Waits until all copies have landed: a block must not end before.
   FARWARP_DEVICE void drain() {
     BlockWaits waits;
-    // Of a slot's last copy; a slot that no reader has freed since has its parity.
+    // The last copy of each slot. next_ has the parity of a slot's next phase, so that of its last copy is the other.
     for (; issued_ > 0; --issued_) {
       VectorPosition<columns> last = next_;
       last.advance(vector_slots(columns) - issued_);

@@ -138,8 +138,8 @@ class WeightReader {
       read_memory(task, pass, tile, use);
     }
   }
-  // Of warps that read slices themselves (attention, wgmma). wait_slice(), slice() and release() count slices' rooms,
-  // two in each slot, even if one is empty; skip() counts slots. `ahead`: of the next room, which begins a slot.
+  // For warps that read slices themselves (attention, wgmma). A slot has room for two slices, and may have one only.
+  // `ahead` and `slices` count rooms, empty ones too, from the next slot on; skip() counts slots.
   FARWARP_DEVICE Shared<std::byte> slice(int ahead) const {
     return memory_ + (position_of(ahead / kSlotSlices).stage * kSlotBytes + ahead % kSlotSlices * kSliceBytes);
   }

@@ -7,8 +7,8 @@
 
 namespace farwarp::fleet {
 
-/// `model_bytes`: the model's, at kModel. `between_bytes`: beside these, what it uses only between products, at
-/// kBetween: without bulk copies where vectors wait for products, else nowhere (it has the ring's slots).
+/// `model_bytes`: the model's, at kModel. `between_bytes`: what it uses only between products, at kBetween. Without
+/// bulk copies vectors wait for products there. With them it has no memory: the model uses the ring's slots.
 template <int columns, bool bulk_copy, int model_bytes, int between_bytes>
 struct WorkerShared {
   using Project = ProjectShared<columns, bulk_copy>;

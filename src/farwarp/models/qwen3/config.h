@@ -10,7 +10,7 @@ namespace farwarp {
 
 /// As in a Hugging Face config.json (Qwen3ForCausalLM); bf16.
 struct Qwen3Config {
-  int hidden = 0;        ///< hidden_size: a multiple of 256, up to 5120
+  int hidden = 0;        ///< hidden_size: a multiple of 256, up to 5120, that of 32B: none larger was tried
   int layers = 0;        ///< num_hidden_layers
   int query_heads = 0;   ///< num_attention_heads; query_heads * head_dim is a multiple of 256
   int kv_heads = 0;      ///< num_key_value_heads; divides query_heads, which are at most 8 times as many

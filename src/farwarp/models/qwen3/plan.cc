@@ -164,7 +164,7 @@ Status set_columns(Qwen3Plan& plan, const TargetTraits& traits) {
         fmt::format("Qwen3Limits.sequences is {}; allowed on this device, which has {} KB of shared memory: 1 to {}",
                     sequences, traits.shared_bytes / 1024, qwen3::kMaxColumnsWithoutBulkCopy));
   plan.gang = !traits.bulk_copy;
-  plan.pass_slices = fleet::most_pass_slices(plan.columns, traits.bulk_copy);
+  plan.most_slices = fleet::most_pass_slices(plan.columns, traits.bulk_copy);
   plan.threads = fleet::worker_threads(plan.columns, traits.warp_size, traits.bulk_copy);
   plan.shared_bytes = traits.bulk_copy ? shared_bytes<true>(plan.columns) : shared_bytes<false>(plan.columns);
   return {};
@@ -320,7 +320,7 @@ class Builder {
   }
   void add(Step step) { graph_.steps.push_back(std::move(step)); }
   void add_matrix(Step step, const MatrixSize& size) {
-    step.matrix = {tiles_of(size.rows), size.columns / fleet::kSliceDepth, plan_.pass_slices,
+    step.matrix = {tiles_of(size.rows), size.columns / fleet::kSliceDepth, plan_.most_slices,
                    plan_.streams ? fleet::kGroupTiles : 0};
     step.weights = take(step.matrix.bytes());
     add(std::move(step));

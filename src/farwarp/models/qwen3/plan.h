@@ -44,7 +44,7 @@ struct Qwen3Plan {
   int shared_bytes = 0;
   bool streams = false;  ///< whether vectors stream through shared memory
   bool gang = false;     ///< whether there are kernels for FleetDispatcher::kGang: workers have no loading thread
-  int pass_slices = 0;   ///< fleet::MatrixShape::most_slices
+  int most_slices = 0;   ///< of all matrices: see fleet::MatrixShape
   int max_pages = 0;     ///< of a sequence
   int sharing = 1;       ///< workers that share the keys of a sequence's KV head, at most
   fleet::Graph graph;

@@ -32,7 +32,8 @@ class PageLoader {
       const KeyBlockPages pages = pages_;
       const int kv_head = block.kv_head();
       block.advance();
-      // The next block's pages arrive while this one's are copied; after the last, those of the next layer's first.
+      // The numbers of the next block's pages arrive while this one's pages are copied; after the last block, those of
+      // the first one, for the next layer.
       const KeyBlockCursor<columns>& later = block.exists() ? block : first;
       loaded_for_ = block_id(later);
       pages_ = KeyBlockPages::load_for(args, later);
@@ -80,8 +81,8 @@ class Attention {
   }
 
  private:
-  // A warp waits for one of a key block's slots. It knows the phase before of that slot: its own slot of the block
-  // before, for which it has waited, was issued at least as many copies later as are under way at once.
+  // A warp waits for one of a key block's slots, so the slot's phase before must have ended. It has: the warp has
+  // waited for its slot of the block before, which was issued at least slots_in_flight() copies after the phase's copy.
   static_assert(!Target::kHasBulkCopy || ring_slots(columns) - kWarps / kSlotSlices >= slots_in_flight(columns));
   static constexpr int kFragments = kMaxHeadDim / 16;  // of a page's keys, and of its values
   static constexpr int kOutputsOfWarp = kMaxHeadDim * kMaxHeadsPerKvHead;
