@@ -39,17 +39,18 @@ HostLedger::Names World::State::names(std::uint32_t slot, std::uint32_t site) co
 }
 
 std::string World::wait_name(int slot, int site) const {
+  if (!state_) return fmt::format("no operator: site {}", site);
   const auto [name, wait] = state_->names(static_cast<std::uint32_t>(slot), static_cast<std::uint32_t>(site));
   return fmt::format("{}: {}", name, wait);
 }
 
 void World::name_steps(int slot, std::vector<std::string> names) {
-  state_->operators[slot]->step_names = std::move(names);
+  if (state_ && state_->is_open(slot)) state_->operators[slot]->step_names = std::move(names);
 }
 
 std::string World::step_name(int slot, std::uint64_t step) const {
-  const bool is_slot = slot >= 0 && slot < kMaxOperators && state_->operators[slot];
-  if (!is_slot || step >= state_->operators[slot]->step_names.size()) return fmt::format("step {}", step);
+  const bool named = state_ && state_->is_open(slot) && step < state_->operators[slot]->step_names.size();
+  if (!named) return fmt::format("step {}", step);
   return state_->operators[slot]->step_names[step];
 }
 
@@ -80,9 +81,8 @@ Status World::close_operator(int slot) {
   if (Status usable = check_usable(); !usable.ok()) return usable;
   State& state = *state_;
   if (Status entered = state.enter(fmt::format("close_operator({})", slot)); !entered.ok()) return entered;
-  if (slot < 0 || slot >= kMaxOperators || !state.operators[slot]) {
+  if (!state.is_open(slot))
     return invalid_argument(fmt::format("slot is {}; allowed: a slot that open_operator returned", slot));
-  }
   auto highest = state.agree_highest_epoch();  // counts the one that is being closed
   if (!highest.ok()) return highest.status();
   state.highest_epoch = *highest;

@@ -49,8 +49,9 @@ struct WaitRecord {
 };
 
 /// Move-only. All ranks must call every member marked collective, in the same order; a different order on some rank
-/// ends in kMismatch on all, not in a hang. After a move the old object's calls return kMisuse, its rank is -1 and its
-/// size 0; its device() and bootstrap() stay as they were.
+/// ends in kMismatch on all, not in a hang. After a move the old object's calls return kMisuse, or do nothing if they
+/// return no Status. Its rank is -1 and its size 0, it names no operator, and its device() and bootstrap() stay as they
+/// were.
 class World {
  public:
   /// Collective.
@@ -58,9 +59,9 @@ class World {
   World(World&&) noexcept;
   World& operator=(World&&) noexcept;
   /// Local and bounded. Waits until the device has completed everything that this process has enqueued there, so that a
-  /// call in flight cannot touch memory of the next World. This takes at most the deadline as a rule, and never more
-  /// than 2.5 times it. If something still runs then, the World's memory is kept until the process ends. Graphs that
-  /// captured calls must not be launched any more.
+  /// call in flight cannot touch memory of the next World. This takes at most the deadline as a rule, and at most 2.5
+  /// host deadlines (world/README.md, "recover"). If something still runs then, the World's memory is kept until the
+  /// process ends. Graphs that captured calls must not be launched any more.
   ~World();
 
   int rank() const;
@@ -98,17 +99,16 @@ class World {
 
   /// The first asynchronous failure since creation or recover(). Sticky. Costs host loads, no synchronisation.
   Status status() const;
-  /// What the ledger calls wait site `site` of the operator in slot `slot`: "moe-a2a: rows".
+  /// What the ledger calls wait site `site` of the operator in slot `slot`: "moe_a2a: dispatch row".
   std::string wait_name(int slot, int site) const;
-  /// Local: what a trace calls the steps of the open operator in slot `slot`, a model's.
+  /// Local: what a trace calls the steps of the operator in slot `slot`, a model's. Nothing if none is open there.
   void name_steps(int slot, std::vector<std::string> names);
   std::string step_name(int slot, std::uint64_t step) const;
   /// All records of the ledger.
   std::vector<WaitRecord> ledger() const;
   /// Collective: drains `streams`, agrees on an epoch later than all before, clears abort and ledger, and fills again
   /// every buffer that was allocated with a fill other than zeros. Captured graphs stay valid. kPeerLost if a rank is
-  /// dead or cannot drain within the deadline:
-  /// this World is then lost for good.
+  /// dead or cannot drain within the host deadline: this World is then lost for good.
   Status recover(const std::vector<Stream>& streams);
   /// How often recover() has succeeded: an operator that keeps state between calls has lost it each time.
   std::uint32_t recoveries() const;

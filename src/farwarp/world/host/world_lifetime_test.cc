@@ -73,6 +73,7 @@ TEST_P(WorldLifetimeTest, AWorldThatWasMovedFromRefuses) {
     refuses(world.free({}));
     refuses(world.open_operator("x", {}, 1).status());
     refuses(world.close_operator(0));
+    refuses(world.agree("x", 1));
     refuses(world.split(0, 4096).status());
     refuses(world.status());
     refuses(world.recover({}));
@@ -80,6 +81,10 @@ TEST_P(WorldLifetimeTest, AWorldThatWasMovedFromRefuses) {
     refuses(barrier->enqueue({}));
     refuses(barrier->close());
     world.abort();
+    world.name_steps(0, {"x"});
+    EXPECT_EQ(world.step_name(0, 0), "step 0");
+    EXPECT_EQ(world.wait_name(0, 3), "no operator: site 3");
+    EXPECT_EQ(world.recoveries(), 0u);
     EXPECT_TRUE(world.ledger().empty());
     EXPECT_EQ(world.rank(), -1);
     EXPECT_EQ(world.size(), 0);

@@ -74,6 +74,7 @@ struct World::State {
   /// Collective: the latest epoch that any open operator has reached on any rank, or that an operator was given before.
   Result<std::uint32_t> agree_highest_epoch();
   HostLedger::Names names(std::uint32_t slot, std::uint32_t site) const;
+  bool is_open(int slot) const { return slot >= 0 && slot < kMaxOperators && operators[slot]; }
 
   WorldControl* control() const { return reinterpret_cast<WorldControl*>(heap->base(view.rank)); }
   std::uint64_t timeout_ns() const {
