@@ -56,7 +56,8 @@ class MoeReceived(NamedTuple):
     offsets : tensor [local_experts + 1] int32
         First row of each expert, and the end.
     origins : tensor [recv_rows] int64
-        Source rank << 48 | token << 16 | k-slot; -1: no row.
+        Source rank << 48 | token << 16 | k-slot; -1: an expert's padding, up to row_alignment, in layout "masked" up
+        to its room. From offsets[-1] on any contents.
     scales : tensor or None
         Factors of 128 numbers each, in the form of the operator's `scales`.
     """

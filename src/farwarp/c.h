@@ -301,7 +301,8 @@ FARWARP_EXPORT int32_t farwarp_moe_local_experts(const farwarp_moe* moe);
  *           [most experts of a rank, an expert's room, hidden] is the same
  *   counts  [local experts] int32: rows of each expert
  *   offsets [local experts + 1] int32: first row of each expert, and the end
- *   origins [recv_rows] int64: source rank << 48 | token << 16 | k-slot, -1: no row; or NULL
+ *   origins [recv_rows] int64, or NULL: source rank << 48 | token << 16 | k-slot; -1: an expert's padding, up to
+ *           row_alignment, with `masked` up to its room; rows from the end on are not written
  *   scales  [recv_rows, ceil(hidden / 128)] float32 with fp8_dispatch, else NULL; with scale_columns the descriptor's
  *           shape, or the same memory as [most experts of a rank, room, ceil(hidden / 128)] (with scale_exponents int32
  *           [most experts of a rank, room, hidden / 512]) */

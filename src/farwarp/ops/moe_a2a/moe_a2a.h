@@ -37,8 +37,9 @@ struct MoeReceived {
   std::int32_t* offsets =
       nullptr;  ///< [local experts + 1]: first row of each expert, aligned to Desc::row_alignment; the last is the end.
                 ///< kRows: [ranks + 1]: first row of each source rank; the last is the end
-  std::int64_t* origins =
-      nullptr;  ///< [plan.recv_rows]: source rank << 48 | token << 16 | k-slot (kRows: 0); -1: padding; may be null
+  /// [plan.recv_rows], or null: source rank << 48 | token << 16 | k-slot (kRows: 0). -1: an expert's padding, up to
+  /// Desc::row_alignment, with kMasked up to its room. Rows from the end in `offsets` on are not written.
+  std::int64_t* origins = nullptr;
   /// In the order and type of Desc::scales: factor of each 128 numbers of x; with Desc::fp8_dispatch only.
   void* scales = nullptr;
   std::int32_t* count_sums = nullptr;  ///< [local experts], to which counts are added; may be null. Not with kRows
