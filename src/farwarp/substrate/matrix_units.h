@@ -24,7 +24,7 @@ FARWARP_DEVICE void wgmma_fence_loaded(std::uint32_t (&a)[count][4]);
 FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)[4]);
 /// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[columns x 16]^T, with the 16 columns of the tiles that begin at
 /// element `k` of each row; k is 0, 16, 32 or 48. If `accumulate` is false, the old `sums` are ignored. Each thread's
-/// `sums` are its fragment. They must not be read or written before wgmma_wait_all().
+/// `sums` are its fragment. They must not be read or written before a wait for sums.
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate);

@@ -20,8 +20,8 @@ inline constexpr int kMaxOperators = 64;  ///< live operator instances of one Wo
 struct OperatorCells {
   std::uint32_t epoch;  ///< of the call in flight or the next one; advanced by the call's last kernel
   std::uint32_t phase;  ///< the operator's phase that comes next (0: a new call); a kernel of another is out of order
-  std::uint32_t blocks_left;  ///< blocks of the kernel that have left the call; the last one advances phase and epoch
-  std::uint32_t busy;         ///< 1 while a kernel of this operator has blocks in the call
+  std::uint32_t blocks_gone;  ///< blocks of the kernel that have left the call; the last one advances phase and epoch
+  std::uint32_t busy;  ///< 1 from a kernel's claim until its last block has left the call: it may work on after that
 };
 
 /// At offset 0 of every rank's heap.
@@ -36,7 +36,7 @@ struct alignas(128) WorldControl {
 struct LedgerRecord {
   std::uint32_t kind;       ///< a StatusCode
   std::uint32_t rank;       ///< the rank that waited
-  std::uint32_t operator_;  ///< index into WorldControl::operators, or kNoOperator
+  std::uint32_t operator_;  ///< index into WorldControl::operators
   std::uint32_t site;       ///< which wait of the operator; its names are in the operator's args.h
   std::int32_t peer;        ///< the rank it waited for, or -1
   std::uint32_t block;
@@ -44,9 +44,8 @@ struct LedgerRecord {
   std::uint32_t complete;  ///< written last: 1 once the other fields are valid
   std::uint64_t expected;
   std::uint64_t seen;
-  std::uint64_t waited_ns;
+  std::uint64_t waited_ns;  ///< since the kernel read its call: a bound for the wait
 };
-inline constexpr std::uint32_t kNoOperator = 0xffffffffu;
 inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< LedgerRecord::site of a call made out of order
 /// LedgerRecord::seen of a wait for something that has no earlier value to show: words, a phase of an mbarrier.
 inline constexpr std::uint64_t kNothingSeen = ~std::uint64_t{0};

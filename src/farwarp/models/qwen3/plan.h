@@ -21,9 +21,9 @@ enum class Qwen3Vectors : std::uint8_t {
 struct Qwen3Limits {
   int sequences = 1;     ///< at once, 1 to 64; on CDNA3 to 32
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
-  /// that the attention to a sequence is cut into, 1 to 16: its sums depend on this number. 0: 16; of streamed
-  /// vectors as many as there are workers for each KV head of a sequence, if `positions` are so many that this
-  /// saves more time than the merge takes, else 1
+  /// Parts that the attention to a sequence is cut into, 1 to 16; bits depend on it. 0: the plan's choice. Of packets
+  /// that is 16. Of streamed vectors it is the number of workers for each KV head of a sequence, if that saves more
+  /// time at half of `positions` than the merge takes, else 1.
   int splits = 0;
   int max_sms = 0;                               ///< 0: all
   int most_top_k = 0;                            ///< of a sequence, 0 to 64; 0: no sequence has a temperature

@@ -1,5 +1,5 @@
-// How the numbers of a row cross the link in dispatch: unchanged, or as e4m3 with one fp32 scale for each 128 of them
-// (arXiv:2412.19437, section 3.3.2).
+// The numbers in a lane's vectors, and how those of a row cross the link in dispatch and are delivered: unchanged, or
+// as e4m3 with a scale for each 128 of them (arXiv:2412.19437, section 3.3.2), fp32 or an exponent.
 #pragma once
 
 #include <bit>

@@ -1,7 +1,7 @@
-// Kernels of the MoE all-to-all: fused, dispatch, combine (kRows': dispatch_rows.dev.h, combine_rows.dev.h,
-// row_weights.dev.h); read from the end upwards. In every warp, what it dispatches (headers, routes, rows) is sent
-// before its first wait for another rank. Sums follow waits for rows; ORDER.md, "Liveness", says why no cycle of waits
-// arises.
+// Kernels of the MoE all-to-all: fused, dispatch, combine (also with weights of its own), and the end of a call without
+// combine. kRows' are in dispatch_rows.dev.h, combine_rows.dev.h and row_weights.dev.h. Read from the end upwards. In
+// every warp, what it dispatches (headers, routes, rows) is sent before its first wait for another rank. Sums follow
+// waits for rows; ORDER.md, "Liveness", says why no cycle of waits arises.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/layout.dev.h"

@@ -1,5 +1,6 @@
-// Addresses in the workspace of the MoE all-to-all on every rank, and in the block's shared memory. Calls alternate
-// between two buffers by the epoch's parity; ORDER.md says why two suffice.
+// Where data of the MoE all-to-all lies: addresses in the workspace of every rank and in the block's shared memory, and
+// segments of rows. Which inbox slots are retagged, and which blocks and warps do what. Calls alternate between two
+// buffers by the epoch's parity; ORDER.md says why two suffice.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/args.h"

@@ -75,7 +75,7 @@ struct MoeAllToAllDesc {
   /// Split form: rows of MoeReceived::x. If more arrive, the call ends in kCapacity on this rank. 0: the worst case.
   std::int64_t recv_rows = 0;
   MoeMode mode = MoeMode::kAuto;
-  int max_sms = 0;  ///< blocks of a launch; 0: all multiprocessors
+  int max_sms = 0;  ///< a launch has at most so many blocks, each on a multiprocessor of its own; 0: all
   /// Segments of a row, which different warps take; at most 1024; 0: the plan's choice. More than min(hidden,
   /// dispatch_hidden) / D are reduced to that: D is 8 * warp size, in bulk mode with fp8 512.
   int segments = 0;
@@ -124,7 +124,7 @@ struct MoeAllToAllPlan {
   int header_packets = 0;
   int max_local_experts = 0;
   std::int64_t recv_rows = 0;
-  std::int64_t shared_bytes = 0;  ///< of a launch
+  std::int64_t shared_bytes = 0;  ///< of a block, in kernels whose rows pass through it
   MoeWorkspace workspace;
   /// What dispatch keeps for combine: a u32, the number of received rows; from byte 256 on u64 [ranks * max_tokens][1 +
   /// k], a row's source and token, then output row and weight of each of its copies; or, with rings, from

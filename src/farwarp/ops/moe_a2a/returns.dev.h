@@ -1,5 +1,5 @@
-// Combine: owners send partial sums as words to the tokens' sources, which add them up. Words need no flag and no
-// fence. Their reader clears them.
+// What dispatch keeps of a row for combine. Combine: owners send partial sums as words to the tokens' sources, which
+// add them up. Words need no flag and no fence. Their reader clears them.
 #pragma once
 
 #include "farwarp/ops/moe_a2a/encoding.dev.h"

@@ -27,7 +27,7 @@ struct Variant {
   const char* name;
   KernelId id;
   std::optional<Wire> wire;                ///< none: the same for all
-  std::optional<DType> dtype;              ///< of out, and of x unless the wire has fp8; none: the same for both
+  std::optional<DType> dtype;              ///< Desc::dtype, of all but rows that arrive as fp8; none: the same for both
   std::optional<bool> weights_at_combine;  ///< none: the same with and without
   std::optional<bool> rows;                ///< whether for MoeLayout::kRows; none: for all layouts
 };

@@ -1,6 +1,6 @@
-// Call: what one kernel knows of its operator's call, from begin_call() to end_call(): the epoch, the deadline, and
-// whether the World has been aborted. A kernel gives up through it, so that no rank hangs. Below it: signals, which
-// publish a call's data to peers.
+// Call: what one kernel knows of its operator's call: the epoch, the deadline, and whether the World has been aborted.
+// A kernel gives up through it, so that no rank hangs. begin_call() or join_call() makes it; end_call() or leave_call()
+// ends it. Below it: signals, which publish a call's data to peers.
 #pragma once
 
 #include "farwarp/base/status.h"
@@ -125,8 +125,8 @@ FARWARP_DEVICE Call read_call(const WorldView& view, std::uint32_t slot, std::ui
   return call;
 }
 
-/// [thread] Marks the operator busy; false if another of its kernels still runs. Pairs with the release in
-/// leave_call().
+/// [thread] Marks the operator busy; false if another of its kernels has not left its call. One that has may still run:
+/// moe-a2a's leave it early. Pairs with the release in leave_call().
 FARWARP_DEVICE bool mark_busy(const Call& call) {
   return exchange<Order::acq_rel, Scope::device>(member(cells_of(call), &OperatorCells::busy), 1u) == 0;
 }
@@ -162,8 +162,8 @@ FARWARP_DEVICE Call join_call(const WorldView& view, std::uint32_t slot, std::ui
   return call;
 }
 
-/// [thread] Marks the operator busy. If another of its kernels still runs, gives up the call: what it has written is
-/// then invalid.
+/// [thread] Marks the operator busy. If another of its kernels has not left its call, gives up this one: what it has
+/// written is then invalid.
 FARWARP_DEVICE void claim_call(Call& call) {
   if (!mark_busy(call)) give_up_inlined(call, StatusCode::kMisuse, kSiteBegin, -1, 0, 0);
 }
@@ -178,9 +178,9 @@ constexpr std::uint32_t next_epoch(std::uint32_t epoch) { return epoch + 1 == 0 
 /// begin_call() saw it must not: the cells are undefined until recover().
 FARWARP_DEVICE void leave_call(const Call& call, std::uint32_t next_phase) {
   const Global<OperatorCells> cells = cells_of(call);
-  const auto left = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_left), 1u);
+  const auto left = fetch_add<Order::acq_rel, Scope::device>(member(cells, &OperatorCells::blocks_gone), 1u);
   if (left + 1 != static_cast<std::uint32_t>(num_blocks())) return;
-  store(member(cells, &OperatorCells::blocks_left), 0u);
+  store(member(cells, &OperatorCells::blocks_gone), 0u);
   store(member(cells, &OperatorCells::phase), next_phase);
   if (next_phase == 0) store(member(cells, &OperatorCells::epoch), next_epoch(call.epoch));
   store<Order::release, Scope::device>(member(cells, &OperatorCells::busy), 0u);

@@ -41,9 +41,8 @@ class CopyRing {
   }
 
   /// [thread] Begins to copy a piece from `from`. `store(piece, slot)` issues the bulk stores of an earlier piece out
-  /// of its slot.
-  /// `announce(piece)` is called when a piece to be announced and all before it have arrived; a release in it covers
-  /// them. Does nothing once a load has not come within the deadline; call.live is false then.
+  /// of its slot. `announce(piece)` is called when a piece to be announced and all before it have arrived; a release in
+  /// it covers them. Does nothing once a load has not come within the deadline; call.live is false then.
   template <class Store, class Announce>
   FARWARP_DEVICE void push(Call& call, Global<const std::byte> from, const Piece& piece, std::uint32_t site,
                            const Store& store, const Announce& announce) {

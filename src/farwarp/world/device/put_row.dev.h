@@ -20,8 +20,9 @@ class BulkRowPut {
     mbarrier_init_fence();
   }
 
-  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. True: the row has been written,
-  /// and a later signal_after_warp() publishes it. False: the call is over, and nothing may be published.
+  /// [warp] Copies `bytes` from `source` to each of `to` whose bit is set in `wanted`. Its first lane
+  /// alone does this, and learns whether it has: true: the row has been written, and a later signal_after_warp()
+  /// publishes it; false: the call is over, and nothing may be published. Other lanes return true at once.
   template <int count>
   FARWARP_DEVICE bool put(Call& call, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
                           std::uint32_t wanted, std::uint32_t site) {

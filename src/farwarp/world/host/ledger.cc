@@ -80,7 +80,9 @@ Status HostLedger::first_failure(const NameLookup& names) const {
     return {complete.front().kind, complete.front().to_string()};
   const std::uint32_t aborted_by = std::atomic_ref(ledger_->aborted_by.word).load(std::memory_order_relaxed);
   if (aborted_by != 0)
-    return {StatusCode::kAborted, fmt::format("rank {} raised the abort; its ledger says why", aborted_by - 1)};
+    return {
+        StatusCode::kAborted,
+        fmt::format("rank {} raised the abort; its ledger says why, unless its host called abort()", aborted_by - 1)};
   return {StatusCode::kAborted, "a kernel of this rank gave up; its record is not complete yet"};
 }
 

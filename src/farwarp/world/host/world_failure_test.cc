@@ -57,7 +57,7 @@ TEST_P(WorldFailureTest, AMissedDeadlineIsTold) {
     const OperatorCells cells = exchange->cells();
     EXPECT_GT(cells.epoch, epoch + 1);
     EXPECT_EQ(cells.epoch % 2, 0u);
-    EXPECT_EQ(cells.phase + cells.blocks_left + cells.busy, 0u);
+    EXPECT_EQ(cells.phase + cells.blocks_gone + cells.busy, 0u);
     for (std::uint32_t call = 0; call < 3; ++call) exchange->expect_works(100 * call);
   });
 }
