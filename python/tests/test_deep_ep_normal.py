@@ -140,6 +140,10 @@ def test_cached_handle():
             rows, entries, weights = expected_rows(buffer.rank)
             np.testing.assert_array_equal(values(again), 2 * rows)
             combine(buffer, rows, entries, weights, received[4])
+        again, *_ = buffer.dispatch(x * 4, handle=received[4], config=deep_ep.Config(num_sms=2))
+        np.testing.assert_array_equal(values(again), 4 * rows)
+        assert {shape.num_sms for shape in buffer._operators} == {2, buffer.num_sms}
+        combine(buffer, rows, entries, weights, received[4])
         with pytest.raises(farwarp.InvalidArgumentError, match="handle and topk_idx or topk_weights are given"):
             dispatch(buffer, handle=received[4])
         with pytest.raises(farwarp.InvalidArgumentError, match="x has 9 rows; allowed"):

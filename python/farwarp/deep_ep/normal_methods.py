@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 from .. import dtypes
 from ..errors import InvalidArgumentError, UnavailableError
@@ -104,13 +103,13 @@ class NormalMethods(BufferBase):
             The latter [tokens, hidden] float8_e4m3fn and [tokens, groups] float32, which are copied into rows of bytes
             before, and out of them after.
         handle : NormalCall, optional
-            Of an earlier dispatch, of bf16 or fp8 as now: its tokens' rows take the same ways; then nothing of what
-            follows but num_worst_tokens, config and streams is given. The host waits for nothing.
+            Of an earlier dispatch: its tokens' rows take the same ways, and nothing of what follows is given but
+            num_worst_tokens, config and streams. The host waits for nothing but a first call of a shape.
         num_tokens_per_rank, num_tokens_per_rdma_rank
             The first is not read, the second is None.
         is_token_in_rank : tensor [tokens, ranks] bool, optional
             Where tokens go, without topk_idx. With topk_idx that says it.
-        num_tokens_per_expert : tensor int32
+        num_tokens_per_expert : tensor [num_experts] int32
             Its length is the number of experts; without topk_idx the owners are told these numbers.
         topk_idx : tensor [tokens, top-k] int64 or int32, optional
             The tokens' experts; -1: none. It must not change as long as the handle is used, nor must topk_weights.
@@ -122,7 +121,7 @@ class NormalMethods(BufferBase):
             Room for so many rows, and the host waits for nothing, as CUDA graphs need it. 0: the host waits for the
             counts.
         config : Config, optional
-            Its num_sms is the multiprocessors of the call. None: Buffer.num_sms.
+            Its num_sms is the multiprocessors of the call. None: Buffer.num_sms, with handle those of its dispatch.
         previous_event, async_finish, allocate_on_comm_stream
             As of get_dispatch_layout().
 
@@ -155,7 +154,6 @@ class NormalMethods(BufferBase):
             raise UnavailableError(
                 f"{method}: num_tokens_per_rdma_rank is given, but there is one machine; allowed: None"
             )
-        rows: Any  # torch's or NumPy's, as scales are
         rows, scales = x if isinstance(x, tuple) else (x, None)
         check_x(method, x)
         memory = self._memory or HostMemory(self._world, rows)
@@ -164,7 +162,7 @@ class NormalMethods(BufferBase):
                 method, memory, x, topk_idx, topk_weights, is_token_in_rank, num_tokens_per_expert, config
             )
         else:
-            call, operator, sent = self._call_again(method, x, handle, topk_idx, topk_weights)
+            call, operator, sent = self._call_again(method, x, handle, topk_idx, topk_weights, config)
         room = num_worst_tokens if handle is None else num_worst_tokens or handle.rows
         delivered: list[Given | tuple[Given, Given]] = []
 
@@ -238,6 +236,7 @@ class NormalMethods(BufferBase):
         handle: NormalCall,
         topk_idx: Given | None,
         topk_weights: Given | None,
+        config: Config | None,
     ) -> tuple[NormalCall, NormalOperator, Routing | None]:
         self._check_handle(method, handle)
         if topk_idx is not None or topk_weights is not None:
@@ -250,6 +249,8 @@ class NormalMethods(BufferBase):
                 f"{method}: x has {rows.shape[0]} rows; allowed: {handle.tokens}, as the handle's dispatch had"
             )
         shape = self._with_rows_of(handle.shape, x)
+        if config is not None:
+            shape = shape._replace(num_sms=config.num_sms)
         operator = self._normal_operator(method, shape, handle.tokens)
         return handle.again(operator), operator, None
 
