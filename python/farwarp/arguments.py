@@ -82,7 +82,7 @@ def milliseconds(name: str, seconds: object, most: int = MOST_SECONDS) -> int:
 
 
 def shape(sizes: object, item_bytes: int = 1, name: str = "shape") -> tuple[int, ...]:
-    """A tensor's sizes, if it has an end."""
+    """A tensor's sizes as a tuple; InvalidArgumentError unless its bytes can be counted."""
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Iterable):
         raise _refuse(name, sizes, "a sequence of sizes")
     numbers = tuple(whole(f"{name}[{i}]", size) for i, size in enumerate(sizes))

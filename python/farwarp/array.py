@@ -19,7 +19,8 @@ from .arguments import shape as checked_shape
 from .errors import InvalidArgumentError, MisuseError
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, DTypeLike
+    from numpy.typing import ArrayLike
+    from numpy.typing import DTypeLike as NumPyDTypeLike  # wider than that of dtypes
     from torch import Tensor as TorchTensor  # in the class torch is a method
     from typing_extensions import CapsuleType  # not needed to run
 
@@ -192,7 +193,7 @@ class Array(NotCopyable):
 
     # ---- protocols
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    def __array__(self, dtype: NumPyDTypeLike | None = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         """What numpy.asarray() and numpy.array() ask for: numpy(), as `dtype`.
 
         Raises

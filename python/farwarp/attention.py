@@ -196,18 +196,18 @@ class Attention(WithLse):
         lse: Result | None = None,
         stream: StreamLike = None,
     ) -> Results:
-        """Enqueue a call. R are total_queries, K total_keys.
+        """Enqueue a call. Q stands for total_queries, K for total_keys.
 
         Parameters
         ----------
-        q : tensor [batch, queries, heads, head_dim], or [R, heads, head_dim]
+        q : tensor [batch, queries, heads, head_dim], or [Q, heads, head_dim]
             The second if there are total_queries.
         k, v : tensor [batch, keys, kv_heads, head_dim]
             [K, kv_heads, head_dim] if there are total_keys; [pages, page_size, kv_heads, head_dim] if they are paged.
         sinks : tensor [heads] float32, optional
             Logits.
         query_starts : tensor [batch + 1] int32, optional
-            First row of each sequence in q, the last is R (cu_seqlens_q elsewhere).
+            First row of each sequence in q, the last is Q (cu_seqlens_q elsewhere).
         key_starts : tensor [batch + 1] int32, optional
             Likewise rows of k (cu_seqlens_k).
         key_counts : tensor [batch] int32, optional
@@ -216,7 +216,7 @@ class Attention(WithLse):
             Page numbers; those that no query sees are not read.
         out : tensor, optional
             For the result, like q. None: a new tensor.
-        lse : tensor [batch, heads, queries] or [heads, R] float32, optional
+        lse : tensor [batch, heads, queries] or [heads, Q] float32, optional
             For the logarithms, if the operator has them. None: a new tensor.
         stream : farwarp.Stream, torch.cuda.Stream or int, optional
             None: the current stream.

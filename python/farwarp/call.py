@@ -50,7 +50,8 @@ class _Prepared:
 class Parameter:
     """A tensor parameter of an operator: of what a caller gives, a reference to a DLTensor.
 
-    Whether its type, shape, strides and device are allowed the library says.
+    On a GPU the library says whether its type, shape, strides and device are allowed. On the emulator, where inputs are
+    copied, type, strides and device are checked here, and the shape there.
     """
 
     __slots__ = ("name", "world", "tensor", "reference", "_prepared")

@@ -172,6 +172,10 @@ class Context(NotCopyable):
         ------
         PeerLostError
             A rank is gone: the world can only be closed.
+        MismatchError
+            A rank makes another call.
+        MisuseError
+            The world is closed.
         """
         with self.exclusive():
             self.check_open()

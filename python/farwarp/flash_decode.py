@@ -157,8 +157,9 @@ class FlashDecode(WithLse):
         ----------
         q : tensor [batch, query_tokens, query_heads, head_dim]
             Of the operator's dtype.
-        k, v : tensor
-            The cache, of the operator's dtype or with fp8_cache of uint8.
+        k, v : tensor [pages, page_size, kv_heads, head_dim]
+            The cache, of the operator's dtype or with fp8_cache of uint8. With heads_first [pages, kv_heads, page_size,
+            head_dim].
         block_table : tensor [batch, max_pages] int32
             Page numbers; entries of pages that no token sees are not used.
         lengths : tensor [batch] int32

@@ -90,9 +90,9 @@ class MoeAllToAll(MoeCalls):
     experts_per_token : int
         1 to 32.
     hidden : int
-        Numbers of a row, a multiple of 8.
+        Numbers of a row, a multiple of 8 up to 1048576.
     max_tokens : int
-        Of a rank and call, 1 to 65535.
+        Of a rank and call, 1 to 65535; times experts_per_token at most 1048575.
     dtype : str, numpy.dtype or torch.dtype
         "bfloat16" or "float16".
     index_type : str, numpy.dtype or torch.dtype
@@ -134,8 +134,9 @@ class MoeAllToAll(MoeCalls):
     masked_shape : tuple of int
         (E, C): experts of the rank that has most, and recv_rows // E, the room of each in layout "masked".
     layout : str
-        As given, as are num_experts, experts_per_token, hidden, max_tokens, scales, weights_at_combine, row_alignment,
-        mode and segments; dtype and index_type by name; round_scales True with "ue8m0".
+        As given, as are num_experts, experts_per_token, hidden, max_tokens, scales, row_alignment, mode ("auto", too)
+        and segments. weights_at_combine and round_scales are bools, the latter True with "ue8m0"; dtype and index_type
+        are names.
     tokens : int
         Of this rank, in the call under way.
 

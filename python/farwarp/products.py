@@ -42,14 +42,14 @@ class OneResult(Operator):
         out: Result | None = None,
         stream: StreamLike = None,
     ) -> Result:
-        """Enqueue a product. Of R ranks every rank calls it.
+        """Enqueue a product. Gemm's is of this rank alone; of the other classes every rank calls it.
 
         Parameters
         ----------
-        x : tensor [m, k]
-            Of the operator's dtype, as all tensors here. Of R ranks [m, k/R], this rank's part of k.
-        w : tensor [n, k]
-            The transpose of the second factor. Of R ranks [n, k/R], this rank's part.
+        x : tensor [m, k/R], of Gemm [m, k]
+            Of the operator's dtype, as all tensors here. Of R ranks this rank's part of k.
+        w : tensor [n, k/R], of Gemm [n, k]
+            The transpose of the second factor. Of R ranks this rank's part.
         bias : tensor [n], optional
             Given exactly if the operator has one.
         out : tensor, optional

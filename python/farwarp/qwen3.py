@@ -7,7 +7,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Union, overload
+from typing import TYPE_CHECKING, overload
 
 from . import _c, qwen3_desc
 from .arguments import whole
@@ -15,7 +15,7 @@ from .array import Array
 from .device_streams import StreamLike
 from .errors import InvalidArgumentError
 from .operator import Operator
-from .qwen3_desc import Arguments, Limits, Options, is_token
+from .qwen3_desc import Answer, Arguments, Ids, Limits, Options, Prompt, is_token
 from .qwen3_text import load_tokenizer, pieces, text_of
 from .targets import choose_target
 from .token_streams import Request, Sequenced, Streaming, TokenStream
@@ -24,8 +24,6 @@ from .world import World
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
     from typing_extensions import Unpack  # not needed to run
-
-Prompt = Union[str, Sequence[int]]
 
 _MOST_TOKENS = 1 << 16  # of a launch
 
@@ -141,7 +139,7 @@ class Qwen3(Streaming, Operator):
         world : World, optional
             As of the class.
         **arguments
-            Those of the class, but seed.
+            Those of the class; seed has no effect.
         """
         return cls(os.fspath(folder), world, **arguments)
 
@@ -194,11 +192,13 @@ class Qwen3(Streaming, Operator):
     def generate(self, prompts: Sequence[int], max_tokens: int = 64, **options: Unpack[Options]) -> list[int]: ...
     @overload
     def generate(self, prompts: Sequence[str], max_tokens: int = 64, **options: Unpack[Options]) -> list[str]: ...
+    @overload
+    def generate(self, prompts: Sequence[Ids], max_tokens: int = 64, **options: Unpack[Options]) -> list[list[int]]: ...
     @overload  # prompts of both kinds, and answers
-    def generate(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Unpack[Options]) -> list[Any]: ...
+    def generate(self, prompts: Sequence[Prompt], max_tokens: int = 64, **options: Unpack[Options]) -> list[Answer]: ...
     def generate(
         self, prompts: Prompt | Sequence[Prompt], max_tokens: int = 64, **options: Unpack[Options]
-    ) -> str | list[int] | list[Any]:
+    ) -> Answer | list[str] | list[list[int]] | list[Answer]:
         """What follows a prompt, or each of several. Every rank calls it.
 
         Parameters

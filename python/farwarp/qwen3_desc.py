@@ -7,7 +7,7 @@ import operator
 import os
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, TypedDict, Union
 
 from . import _c
 from .arguments import shown, whole
@@ -20,13 +20,17 @@ if TYPE_CHECKING:
 
     from .device_streams import StreamLike
 
+Ids = Sequence[int]
+Prompt = Union[str, Ids]
+Answer = Union[str, "list[int]"]
+
 _MOST_END_TOKENS = 8  # FARWARP_MOST_END_TOKENS
 _VECTORS = ("faster", "packets", "streamed")  # in the order of farwarp_qwen3_vectors
 _WORLD_BYTES = 1 << 20  # of the heap, beside what a decoder takes
 
 
 class Limits(TypedDict, total=False):
-    """Parameters of Qwen3 that the room depends on, and seed."""
+    """Parameters of Qwen3 that the room depends on, and seed, which only random weights depend on."""
 
     seed: int
     sequences: int

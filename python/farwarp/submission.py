@@ -35,6 +35,8 @@ from typing import TYPE_CHECKING, Any, Callable
 from . import _c
 
 if TYPE_CHECKING:
+    from ctypes import _Pointer
+
     import torch
 
 _PRODUCTS = ("gemm", "ag-gemm", "gemm-rs", "gemm-ar")
@@ -158,7 +160,7 @@ class Submission:
         """The address of the text."""
         return ctypes.addressof(self._error)
 
-    def create(self, problem_pointer: Any) -> None:
+    def create(self, problem_pointer: _Pointer[_Problem]) -> None:
         """Joins the ranks, loads the file, and calls it once with zeros."""
         import torch
 
@@ -178,7 +180,15 @@ class Submission:
         self._copy()
         torch.cuda.synchronize()
 
-    def prepare(self, inputs: Any, input_count: int, outputs: Any, output_count: int, stream: int) -> None:
+    def prepare(
+        self,
+        inputs: _Pointer[_Tensor],
+        input_count: int,
+        outputs: _Pointer[_Tensor],
+        output_count: int,
+        stream: int,
+    ) -> None:
+        """Before run(), not timed: makes tensors of its inputs and outputs, and `stream` the current one."""
         views = {inputs[i].name.decode(): self._view(inputs[i]) for i in range(input_count)}
         self._outputs = [self._view(outputs[i]) for i in range(output_count)]
         self._inputs = self._data(views)
@@ -186,17 +196,19 @@ class Submission:
         self._torch.cuda.set_stream(self._torch.cuda.ExternalStream(stream, self._device))
 
     def run(self) -> None:
+        """The call that is timed; its result is kept."""
         assert self._kernel is not None
         self._result = self._kernel(self._inputs)
 
     def deliver(self) -> None:
+        """After run(), not timed: copies its result to the outputs, in the stream."""
         self._copy()
         self._result = None
 
     def destroy(self) -> None:
         """The process ends at once: nothing to do."""
 
-    def _join(self, problem: Any) -> None:
+    def _join(self, problem: _Problem) -> None:
         import torch.distributed as dist
 
         ranks = self._ranks

@@ -110,13 +110,19 @@ class World(Context):
 
         Raises
         ------
+        InvalidArgumentError
+            A size, or the type, is not allowed.
         OutOfMemoryError
             The device has no room.
+        MisuseError
+            The world is closed.
+        Error
+            A call has failed, for which this one waited to reuse memory.
         """
         return Array(self, shape, dtype)
 
     def zeros(self, shape: Sequence[int], dtype: DTypeLike) -> Array:
-        """An Array of zeros. Parameters: empty()."""
+        """An Array of zeros. Parameters and failures: empty()."""
         array = Array(self, shape, dtype)
         return array.copy_from(np.zeros(array.shape, np.uint8), None)
 
@@ -131,7 +137,7 @@ class World(Context):
         Parameters
         ----------
         values : array_like or torch.Tensor
-            NumPy arrays, torch tensors in the host's memory, lists. An Array is returned as it is.
+            NumPy arrays, torch tensors, lists. An Array is returned as it is; `dtype` must be its own.
         dtype : str, numpy.dtype or torch.dtype, optional
             As of empty(). Floats are rounded, whole numbers must fit. None: the type of `values`.
         stream : farwarp.Stream, torch.cuda.Stream or int, optional
@@ -140,17 +146,30 @@ class World(Context):
         Returns
         -------
         Array
-            A copy in the device's memory; `values` may be changed.
+            A copy in the device's memory, so that `values` may be changed; or `values`, an Array.
 
         Raises
         ------
         InvalidArgumentError
             `values` are no numbers, or numbers that `dtype` has not.
+        OutOfMemoryError, MisuseError, Error
+            As of empty().
         """
         return asarray(self, values, dtype, stream)
 
     def stream(self) -> Stream:
-        """A new stream, where there is no torch. It is closed with the world."""
+        """A new stream, where there is no torch.
+
+        Returns
+        -------
+        Stream
+            It is closed with the world.
+
+        Raises
+        ------
+        MisuseError
+            The world is closed.
+        """
         with self.exclusive():
             self.check_open()
             made = Stream(self)

@@ -158,12 +158,14 @@ class LowLatencyCall(Sequence[Any]):
     # ---- dispatch
 
     def send(self, x: Tensor, topk_idx: Tensor, stream: TorchStream) -> None:
+        """The half of dispatch() that sends. The call keeps its inputs until it has been received."""
         operator = self._operator
         keep = operator.dispatch_send.enqueue(operator, (x, topk_idx, None, None), stream)
         self._inputs = (x, topk_idx, *keep)
         operator.pending = operator.last = self
 
     def receive(self, stream: TorchStream) -> None:
+        """The half of dispatch() that receives: what the program's hook runs."""
         operator = self._operator
         operator.dispatch_recv.enqueue(operator, self._received(), stream)
         operator.pending = None
@@ -200,6 +202,7 @@ class LowLatencyCall(Sequence[Any]):
         out: Written,
         stream: TorchStream,
     ) -> None:
+        """combine_send() and combine_receive() in one launch. `operator` may be another one of the shape."""
         operator.combine.enqueue(operator, (x, topk_idx, weights, self.kept.device, out.device), stream)
         self.memory.deliver((out,))
 
@@ -212,11 +215,13 @@ class LowLatencyCall(Sequence[Any]):
         out: Written,
         stream: TorchStream,
     ) -> None:
+        """The half of combine() that sends. The call is `operator`'s, and keeps its inputs, until the other half."""
         keep = operator.combine_send.enqueue(operator, (x, topk_idx, weights, self.kept.device), stream)
         self._inputs, self._out, self.phase = (x, topk_idx, weights, *keep), out, Phase.SUMMING
         self._operator, operator.pending = operator, self
 
     def combine_receive(self, stream: TorchStream) -> None:
+        """The half of combine() that receives: what the program's hook runs."""
         operator, out = self._operator, self._out
         assert out is not None
         operator.combine_recv.enqueue(operator, (out.device,), stream)

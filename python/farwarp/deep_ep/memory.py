@@ -75,6 +75,7 @@ class DeviceMemory:
         return make
 
     def new(self, shape: tuple[int, ...], dtype: str) -> Written:
+        """A tensor with any contents."""
         make = self._makers.get((shape, dtype))
         if make is None:
             if len(self._makers) == _MOST_SHAPES:
@@ -93,14 +94,15 @@ class DeviceMemory:
         return Written(given, given)
 
     def output(self, name: str, given: Given, shape: Sequence[int], dtype: str) -> Written:
-        """A tensor of the program's; the library checks it."""
+        """A tensor of the program's, which the call writes; the library checks it."""
         return Written(given, given)
 
     def input(self, given: Given, dtype: str) -> Tensor:
+        """A tensor that the call reads, as kernels see it; the library checks it."""
         return given
 
     def deliver(self, results: Sequence[Written | None]) -> None:
-        """After a call was enqueued that writes them."""
+        """Nothing: what the program has is what the call writes."""
 
 
 class HostMemory:
@@ -113,6 +115,7 @@ class HostMemory:
         self._torch = sys.modules["torch"] if is_torch(like) else None
 
     def new(self, shape: Sequence[int], dtype: str) -> Written:
+        """A tensor with any contents, on the device and on the host."""
         array = Array(self._world, shape, "uint8" if dtype == FP8 else dtype)
         name = fp8_type(self._world) if dtype == FP8 else dtype
         if self._torch is not None:
@@ -120,6 +123,7 @@ class HostMemory:
         return Written(array, np.empty(shape, _numpy_type(name)))
 
     def maker(self, shape: tuple[int, ...], dtype: str, columns: bool = False) -> Callable[[], Written]:
+        """What makes tensors of that form. columns: the last two dimensions lie column by column."""
         if not columns:
             return lambda: self.new(shape, dtype)
         experts, rows, groups = shape
@@ -137,6 +141,7 @@ class HostMemory:
         return make
 
     def output(self, name: str, given: Given, shape: Sequence[int], dtype: str) -> Written:
+        """A tensor of the program's, which deliver() fills; InvalidArgumentError unless it has that form."""
         found = dtypes.name_of(given.dtype)
         if tuple(given.shape) != tuple(shape) or found != dtype:
             raise InvalidArgumentError(
@@ -145,6 +150,7 @@ class HostMemory:
         return Written(Array(self._world, shape, dtype), given)
 
     def part(self, result: Written, at: int, shape: tuple[int, ...], dtype: str) -> Given:
+        """From byte `at` of a tensor of bytes on, a copy."""
         assert isinstance(result.device, Array)
         bits = result.device.numpy()[at : at + math.prod(shape) * np.dtype(dtype).itemsize]
         values = bits.view(dtype).reshape(shape)
@@ -154,12 +160,15 @@ class HostMemory:
         return found
 
     def changed(self, given: Given, dtype: str) -> Written:
+        """A tensor that the call reads and writes: a copy, which deliver() brings back."""
         return Written(self._world.asarray(given, dtype), given)
 
     def input(self, given: Given, dtype: str) -> Tensor:
+        """A copy that the call reads."""
         return self._world.asarray(given, dtype)
 
     def deliver(self, results: Sequence[Written | None]) -> None:
+        """Wait for the call that was enqueued, and copy what it has written to the host."""
         self._world.synchronize()
         for result in results:
             if result is None:
