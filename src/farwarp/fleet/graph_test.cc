@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <set>
+#include <string>
 
 #include "farwarp/fleet/slot_cursor.h"
 
@@ -244,12 +245,12 @@ TEST(Graph, WhatColumnsDoNotHaveIsNamed) {
   const auto graph_of = [](Storage storage, MatrixShape matrix) {
     Graph graph;
     graph.buffers = {{"vector", storage}, {"done", Storage::kCopies}};
-    graph.steps = {{.name = "multiply", .matrix = matrix, .writes = {0}},
-                   {.name = "finish", .units = 3, .reads = {{0, true}}, .writes = {1}}};
+    graph.steps.push_back({.name = "multiply", .matrix = matrix, .reads = {}, .writes = {0}});
+    graph.steps.push_back({.name = "finish", .units = 3, .reads = {{0, true}}, .writes = {1}});
     return graph;
   };
   const auto message = [&](Storage storage, MatrixShape matrix, int columns, bool bulk_copy) {
-    return graph_of(storage, matrix).check_launch(columns, bulk_copy).message();
+    return std::string(graph_of(storage, matrix).check_launch(columns, bulk_copy).message());
   };
   EXPECT_EQ(message(Storage::kPackets, {16, 3}, 8, true), "");
   EXPECT_EQ(message(Storage::kPackets, {16, 3, 10}, 8, false), "");
