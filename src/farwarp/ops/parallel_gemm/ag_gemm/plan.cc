@@ -221,10 +221,11 @@ Result<tile::Tiling> tile_for_two_ranks(AllGatherGemmPlan& plan, const MachineSh
   constexpr int kCounts[] = {8, 14};
   constexpr double kNoise = 0.03;
   AllGatherGemmPlan best = plan;
-  best.comm_blocks = std::clamp(blocks / 8, 1, 4);
+  const auto pieces = std::int64_t{plan.row_pieces} * plan.depth_pieces;
+  best.comm_blocks = static_cast<int>(std::clamp<std::int64_t>(std::min<std::int64_t>(blocks / 8, pieces), 1, 4));
   auto tiling = tile_on_remaining_blocks(best, shape, blocks);
   for (const int count : kCounts) {
-    if (!tiling.ok() || count > blocks / 8 || count > std::int64_t{plan.row_pieces} * plan.depth_pieces) break;
+    if (!tiling.ok() || count > blocks / 8 || count > pieces) break;
     AllGatherGemmPlan other = plan;
     other.comm_blocks = count;
     const auto others = tile_on_remaining_blocks(other, shape, blocks);

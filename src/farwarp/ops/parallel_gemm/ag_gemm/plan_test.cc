@@ -195,5 +195,23 @@ TEST(AgGemmPlan, RefusesInWords) {
   EXPECT_NE(plan_ag_gemm(desc, kH200, 8).status().message().find("ParallelGemmDesc.k is 60"), std::string::npos);
 }
 
+// Two ranks with boxes: comm blocks such that tiles need few rounds, at most one for each piece.
+TEST(AllGatherGemmTwoRanks, ChooseCommBlocksAndTilesTogether) {
+  const auto plan_of = [](const ParallelGemmDesc& desc) {
+    const auto plan = plan_ag_gemm(desc, kH200, 2);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? *plan : AllGatherGemmPlan{};
+  };
+  const AllGatherGemmPlan large = plan_of({.m = 8192, .n = 14336, .k = 4096});
+  EXPECT_EQ(large.comm_blocks, 4);
+  EXPECT_EQ(large.blocks, 128) << "14 rounds of 1792 tiles; with 8 comm blocks 15";
+  const AllGatherGemmPlan wide = plan_of({.m = 512, .n = 12288, .k = 4096});
+  EXPECT_EQ(wide.comm_blocks, 4);
+  EXPECT_EQ(wide.columns, 192);
+  EXPECT_GT(plan_of({.m = 2048, .n = 2880, .k = 2880}).comm_blocks, 8) << "the link bounds";
+  EXPECT_FALSE(plan_of({.m = 2048, .n = 2880, .k = 2880}).words);
+  EXPECT_EQ(plan_of({.m = 128, .n = 16640, .k = 256, .splits = 2}).comm_blocks, 2) << "two pieces";
+}
+
 }  // namespace
 }  // namespace farwarp

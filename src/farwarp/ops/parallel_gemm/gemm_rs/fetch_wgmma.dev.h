@@ -87,7 +87,8 @@ class FetchingStore {
       const bool own = band.owner == args_.view.rank;
       if (lane_index() == 0) bulk_wait_read<0>();  // the copies of the tile before have read its boxes
       warp_sync();
-      const bool sends = own ? fetch(band) : open(band, static_cast<std::uint32_t>(work.tile) + 1 == args_.drop_put);
+      const bool dropped = static_cast<std::uint32_t>(work.tile) + 1 == args_.drop_put;
+      const bool sends = own ? fetch(band) && !dropped : open(band, dropped);
       bool filled = true;
       if (lane_index() == 0) {
         filled = send(band, sends);

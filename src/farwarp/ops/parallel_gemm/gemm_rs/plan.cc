@@ -19,7 +19,9 @@ bool fetching_pays(const ParallelGemmDesc& desc, const MachineShape& shape, int 
   const double sending = 1.0 * desc.m * desc.n / parallel_gemm::kLinkBytesPerUs;
   const double multiplying = 2.0 * desc.m * desc.n * (desc.k / ranks) / kFlopsPerUs;
   if (sending < 0.55 * multiplying) return true;
-  const auto plan = gemm_reduce::make_plan(desc, shape, ranks, {.fetched = true}, gemm_rs::kFetchKernels);
+  ParallelGemmDesc any_width = desc;  // the exchange, and with it the heap, must not depend on the width
+  any_width.tile_columns = 0;
+  const auto plan = gemm_reduce::make_plan(any_width, shape, ranks, {.fetched = true}, gemm_rs::kFetchKernels);
   const bool two_rounds = plan.ok() && plan->tiles() <= 2 * plan->blocks;
   return two_rounds && sending < multiplying;
 }

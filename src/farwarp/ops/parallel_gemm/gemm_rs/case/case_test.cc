@@ -51,6 +51,7 @@ TEST_P(GemmReduceScatterCases, OwnersFetch) {
     }
   }
   expect_pass("m=256,n=8,k=16,exchange=fetch", 2, 3);
+  expect_pass("m=4352,n=72,k=16,max_sms=3,tile_columns=64,exchange=fetch", 2);  // groups of 16 rows of tiles mix
   expect_pass("m=768,n=200,k=80,max_sms=2,burst=3,delay=40,repeat=3,exchange=fetch", 2, 10);
   expect_pass("m=256,n=136,k=80,graph=1,burst=2,repeat=3,delay=20,exchange=fetch", 2, 5);
 }
@@ -65,9 +66,17 @@ TEST_P(GemmReduceScatterCases, OwnersFetchOnManySchedules) {
 TEST_P(GemmReduceScatterCases, FetchedPartsThatAreMissing) {
   if (!is_wgmma()) GTEST_SKIP() << "is for Hopper";
   const std::string settings = "m=256,n=136,k=512,max_sms=2,exchange=fetch";
-  const CaseResult dropped = run(settings + ",inputs=exact", 2, 1, 2, "drop_put:1");
-  EXPECT_FALSE(dropped.outcome.pass);
-  EXPECT_TRUE(dropped.outcome.status.ok()) << dropped.outcome.status.to_string();
+  for (const char* fault : {"drop_put:1", "drop_put:4"}) {  // of the peer's rows, of own rows
+    const CaseResult dropped = run(settings + ",tile_columns=128,inputs=exact", 2, 1, 2, fault);
+    EXPECT_FALSE(dropped.outcome.pass) << fault;
+    EXPECT_TRUE(dropped.outcome.status.ok()) << dropped.outcome.status.to_string();
+  }
+  CaseRequest late = request_of(tested(settings, 2, 1, 2, "delay:1:400"));
+  late.options.deadline = std::chrono::milliseconds(100);
+  const CaseResult recovered = run_case(late);
+  EXPECT_FALSE(recovered.outcome.pass);
+  EXPECT_NE(recovered.outcome.detail.find("after recover() the next call was right"), std::string::npos)
+      << recovered.outcome.detail;
   CaseRequest asked = request_of(tested(settings, 2, 1, 2, "kill:1"));
   asked.options.deadline = std::chrono::milliseconds(200);
   const CaseResult killed = run_case(asked);
