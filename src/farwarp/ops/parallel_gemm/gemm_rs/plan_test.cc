@@ -105,13 +105,17 @@ TEST(GemmReduceScatterChunks, CoverEveryOwner) {
 }
 
 // On Hopper with straight tiles a source computes groups of about 16 rows of tiles (a multiple of the ranks), owners in
-// turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then the next two.
-void expect_chunks_follow_tiles(int ranks, int source, int owner) {
-  const auto plan = plan_gemm_reduce_scatter({.m = 512 * ranks, .n = 4096, .k = 4096 * ranks}, kH200, ranks);
+// turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then the next two. Two ranks whose
+// tiles all run at once compute the peer's rows, then their own.
+void expect_chunks_follow_tiles(int rows_of_rank, int ranks, int source, int owner) {
+  const auto plan = plan_gemm_reduce_scatter(
+      {.m = rows_of_rank * ranks, .n = 4096, .k = 4096 * ranks, .exchange = ParallelGemmExchange::kBoxes}, kH200,
+      ranks);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
   const gemm_reduce::Bands& bands = plan->bands;
   const gemm_reduce::RowOrder order = plan->row_order(source);
-  ASSERT_EQ(order.ranks, ranks);
+  ASSERT_EQ(order.ranks, plan->own_last() ? 0 : ranks);
+  EXPECT_EQ(plan->own_last(), ranks == 2 && rows_of_rank == 512);
   std::vector<std::pair<int, int>> arrived, awaited;  // rows of tiles of the owner, by columns of tiles
   const tile::TileGrid grid = plan->grid();
   for (int number = 0; number < grid.works(); ++number) {
@@ -130,7 +134,9 @@ void expect_chunks_follow_tiles(int ranks, int source, int owner) {
 TEST(GemmReduceScatterChunks, FollowTheTilesAsTheyArrive) {
   for (int ranks = 2; ranks <= 8; ++ranks) {
     for (int source = 0; source < ranks; ++source) {
-      for (int owner = 0; owner < ranks; ++owner) expect_chunks_follow_tiles(ranks, source, owner);
+      for (int owner = 0; owner < ranks; ++owner) {
+        for (const int rows : {512, 1024}) expect_chunks_follow_tiles(rows, ranks, source, owner);
+      }
     }
   }
 }
