@@ -69,8 +69,8 @@ class AddingProducer {
   bool adds_ = false;
 };
 
-/// [warp] The store warp of one multiplier. Lanes load the peer's part, because tensor copies from a peer's memory delay
-/// those of the main loop (MEASURED.md). One lane does the rest.
+/// [warp] The store warp of one multiplier. Lanes load the peer's part, because tensor copies from a peer's memory
+/// delay those of the main loop (MEASURED.md). One lane does the rest.
 template <class Block, class WaitBarrier>
 class FetchingStore {
  public:

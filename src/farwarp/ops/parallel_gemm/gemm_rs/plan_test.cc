@@ -105,8 +105,8 @@ TEST(GemmReduceScatterChunks, CoverEveryOwner) {
 }
 
 // On Hopper with straight tiles a source computes groups of about 16 rows of tiles (a multiple of the ranks), owners in
-// turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then the next two. Two ranks whose
-// tiles all run at once compute the peer's rows, then their own.
+// turn. So with 8 ranks an owner gets two of its rows of tiles, column by column, and then the next two. Two ranks
+// whose tiles all run at once compute the peer's rows, then their own.
 void expect_chunks_follow_tiles(int rows_of_rank, int ranks, int source, int owner) {
   const auto plan = plan_gemm_reduce_scatter(
       {.m = rows_of_rank * ranks, .n = 4096, .k = 4096 * ranks, .exchange = ParallelGemmExchange::kBoxes}, kH200,
