@@ -15,7 +15,7 @@ enum class ParallelGemmExchange : std::uint8_t {
   kBoxes,         ///< copies (lanes where rows have several owners), then a flag for each band or piece
   kWords,         ///< stores that are their own flags (world/device/words.dev.h); an all-reduce is two-shot
   kOneShotWords,  ///< all-reduce of few rows only: words, one-shot (each rank's partial sums to all ranks)
-  kFetch,         ///< reduce-scatter of two ranks only: the owner copies the peer's boxes when it adds them up
+  kFetch,         ///< reduce-scatter of two ranks only: the owner loads the peer's boxes when it adds them up
 };
 /// "auto", "boxes", "words", "one_shot_words", "fetch".
 const char* name_of(ParallelGemmExchange exchange);

@@ -55,6 +55,7 @@ Result<Plan> make_plan(const ParallelGemmDesc& desc, const MachineShape& shape, 
   plan.desc = desc;
   plan.ranks = ranks;
   plan.fetched = crossing.fetched;
+  plan.scatters = crossing.scatters;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma && desc.exchange != ParallelGemmExchange::kAuto)
     return invalid_argument(fmt::format("ParallelGemmDesc.exchange is {}; allowed: auto here", name_of(desc.exchange)));
   const int k = parallel_gemm::local_shape(Kind::kReduceScatter, desc, ranks).k;

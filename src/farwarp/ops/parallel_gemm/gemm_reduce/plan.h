@@ -34,13 +34,14 @@ struct Plan : tile::Tiling {
   int ranks = 0;
   Bands bands{};
   WordInbox word_inbox{};  ///< rows is 0: partial sums cross as boxes with flags
-  bool fetched = false;    ///< two ranks: the owner copies the peer's boxes
+  bool fetched = false;    ///< two ranks: the owner loads the peer's boxes
+  bool scatters = false;   ///< owners keep the sum (gemm-rs); else they send it on (gemm-ar)
   Workspace workspace;
 
   RowOrder row_order(int rank) const;
-  /// Two ranks compute the peer's rows first and their own while those cross: if the owner fetches them, or if all
-  /// tiles run at once anyway.
-  bool own_last() const { return ranks == 2 && (fetched || tiles() * splits <= blocks); }
+  /// Two ranks compute the peer's rows first and their own while those cross: if the owner fetches them, or in gemm-rs
+  /// if all tiles run at once (512 rows 50.4 us against 62.4). Not measured in gemm-ar.
+  bool own_last() const { return ranks == 2 && scatters && (fetched || tiles() * splits <= blocks); }
   /// Bytes of the workspace and the inbox of words.
   std::int64_t heap_bytes() const;
   std::string to_string() const;
@@ -56,8 +57,9 @@ inline constexpr int kFetchedRows = tile::kWgmmaRows;
 
 /// How partial sums cross.
 struct Crossing {
-  int word_rows = 0;     ///< rows of the inbox of words; 0: boxes with flags
-  bool fetched = false;  ///< two ranks, m a multiple of 2 * kFetchedRows: the owner copies the peer's boxes
+  int word_rows = 0;      ///< rows of the inbox of words; 0: boxes with flags
+  bool fetched = false;   ///< two ranks, m a multiple of 2 * kFetchedRows: the owner loads the peer's boxes
+  bool scatters = false;  ///< Plan::scatters
 };
 
 /// `kernels`: the variants to choose from. `desc` must have passed parallel_gemm::check(). kInvalidArgument names the

@@ -21,14 +21,15 @@ bool fetching_pays(const ParallelGemmDesc& desc, const MachineShape& shape, int 
   if (sending < 0.55 * multiplying) return true;
   ParallelGemmDesc any_width = desc;  // the exchange, and with it the heap, must not depend on the width
   any_width.tile_columns = 0;
-  const auto plan = gemm_reduce::make_plan(any_width, shape, ranks, {.fetched = true}, gemm_rs::kFetchKernels);
+  const auto plan =
+      gemm_reduce::make_plan(any_width, shape, ranks, {.fetched = true, .scatters = true}, gemm_rs::kFetchKernels);
   const bool two_rounds = plan.ok() && plan->tiles() <= 2 * plan->blocks;
   return two_rounds && sending < multiplying;
 }
 
 Result<Crossing> crossing_of(const ParallelGemmDesc& desc, const MachineShape& shape, int ranks) {
   using enum ParallelGemmExchange;
-  if (shape.traits.matrix_unit == MatrixUnit::kMfma) return Crossing{};
+  if (shape.traits.matrix_unit == MatrixUnit::kMfma) return Crossing{.scatters = true};
   const bool can_fetch = ranks == 2 && desc.m % (2 * gemm_reduce::kFetchedRows) == 0 && desc.splits <= 1;
   if (desc.exchange == kFetch && !can_fetch)
     return invalid_argument(
@@ -36,9 +37,11 @@ Result<Crossing> crossing_of(const ParallelGemmDesc& desc, const MachineShape& s
                     "multiple of {} and splits 0 or 1",
                     2 * gemm_reduce::kFetchedRows));
   const bool few = std::int64_t{2} * desc.m / ranks * desc.n <= gemm_reduce::kMaxOwnedAsWords;
-  if (desc.exchange == kWords || (desc.exchange == kAuto && few)) return Crossing{.word_rows = desc.m / ranks};
-  return Crossing{.fetched = desc.exchange == kFetch ||
-                             (desc.exchange == kAuto && can_fetch && fetching_pays(desc, shape, ranks))};
+  if (desc.exchange == kWords || (desc.exchange == kAuto && few))
+    return Crossing{.word_rows = desc.m / ranks, .scatters = true};
+  return Crossing{
+      .fetched = desc.exchange == kFetch || (desc.exchange == kAuto && can_fetch && fetching_pays(desc, shape, ranks)),
+      .scatters = true};
 }
 
 std::span<const tile::Variant> kernels_of(const Crossing& crossing, const MachineShape& shape) {
