@@ -14,8 +14,8 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-/// [thread] Called by all threads at their first instruction. A warp that begins no kernel's work writes the stamps, so
-/// that others do not wait for the first read of `farwarp_trace`, which takes a microsecond.
+/// [thread] Called by all threads at their first instruction. Warp 3 writes the stamps, if there is one: in most
+/// kernels thread 0 starts the first copies, and others wait for it.
 FARWARP_DEVICE void trace_block_begins() {
   if (lane_index() == 0) store(trace_counter(), 0u);
   warp_sync();

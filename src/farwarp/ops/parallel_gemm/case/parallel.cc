@@ -29,8 +29,7 @@ const std::vector<ParamInfo>& params() {
       {"comm_blocks", "0", "0 (the plan's choice) or blocks that only send; ag-gemm"},
       {"exchange", "auto",
        "auto (the plan's choice), on Hopper also boxes|words|one_shot_words (gemm-ar)|fetch (gemm-rs, 2 ranks): how "
-       "data "
-       "crosses the links"},
+       "data crosses the links"},
       {"return_x", "0", "1: x of all ranks is a result, too; ag-gemm"},
       {"max_sms", "0", "0 (all) or more"},
       {"inputs", "auto", gemm::kInputKindNames},

@@ -40,7 +40,7 @@ struct Plan : tile::Tiling {
 
   RowOrder row_order(int rank) const;
   /// Two ranks compute the peer's rows first and their own while those cross: if the owner fetches them, or in gemm-rs
-  /// if all tiles run at once (512 rows 50.4 us against 62.4). Not measured in gemm-ar.
+  /// if all tiles run at once (512 rows: 50.4 us against 62.4, two H200s, 2026-11-28). Not measured in gemm-ar.
   bool own_last() const { return ranks == 2 && scatters && (fetched || tiles() * splits <= blocks); }
   /// Bytes of the workspace and the inbox of words.
   std::int64_t heap_bytes() const;
