@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Checks the structure of the sources.
 
-Layers, file roles, include cycles, forbidden words, file sizes, tests that docs/faults.md names, the glossary, links of
-documents.
+Layers, file roles, include cycles, forbidden words, file sizes, installed headers, tests that docs/faults.md names, the
+glossary, links of documents.
 
     tools/check_layers.py [ROOT]
 
@@ -180,6 +180,21 @@ def check_roles(files):
                 yield path, 1, f"device code reaches the host's {target}{through}"
 
 
+def check_installed(root, files):
+    """The headers that cmake/FarwarpInstall.cmake installs include nothing else of ours."""
+    list_file = "cmake/FarwarpInstall.cmake"
+    if not (root / list_file).exists():
+        return
+    installed = re.findall(r"^ +(src/farwarp/\S+\.h)\b", (root / list_file).read_text(), re.MULTILINE)
+    for path in installed:
+        if path not in files:
+            yield list_file, 1, f"installs {path}, which does not exist"
+            continue
+        for line, target in files[path].targets():
+            if target not in installed:
+                yield path, line, f"is installed and includes {target}, which is not: {list_file}"
+
+
 def check_words(files):
     for path, source in files.items():
         for number, line in enumerate(source.lines, 1):
@@ -319,6 +334,7 @@ def violations(root):
     files = find_sources(root)
     for check in (check_includes, check_roles, check_words, check_cycles):
         yield from check(files)
+    yield from check_installed(root, files)
     yield from check_lengths(root, files)
     yield from check_named_tests(root)
     yield from check_glossary(root, files)

@@ -33,7 +33,7 @@ CLEAN = {
 }
 
 
-def violations(changes, decisions=None, faults=None, glossary=None):
+def violations(changes, decisions=None, faults=None, glossary=None, installed=None):
     """The violations in the correct tree with some files replaced or added, and with these documents."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
@@ -42,6 +42,10 @@ def violations(changes, decisions=None, faults=None, glossary=None):
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
         (root / "docs").mkdir()
+        if installed is not None:
+            (root / "cmake").mkdir()
+            lines = "".join(f"    src/farwarp/{name}\n" for name in installed)
+            (root / "cmake" / "FarwarpInstall.cmake").write_text(f"target_sources(x FILES\n{lines})\n")
         for name, text in (("decisions", decisions), ("faults", faults), ("glossary", glossary)):
             if text is not None:
                 (root / "docs" / f"{name}.md").write_text(text)
@@ -154,6 +158,14 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(len(violations(long, table.format(400, " one table "))), 1)
         self.assertEqual(len(violations(long, table.format(450, "  "))), 1, "a reason is required")
         self.assertEqual(len(violations({}, table.format(450, " one table "))), 1, "an excuse for a file that is gone")
+
+    def test_installed_headers_include_installed_ones(self):
+        headers = {"base/a.h": including("base/b.h"), "base/b.h": "#pragma once\n"}
+        self.assertEqual(violations(headers, installed=["base/a.h", "base/b.h"]), [])
+        found = violations(headers, installed=["base/a.h"])
+        self.assertEqual(len(found), 1)
+        self.assertIn("src/farwarp/base/a.h:2: is installed and includes src/farwarp/base/b.h", found[0])
+        self.assertIn("installs src/farwarp/base/c.h, which", violations({}, installed=["base/c.h"])[0])
 
     def test_promises_name_tests_that_exist(self):
         tests = {"base/status_test.cc": "TEST_P(StatusTest, IsOk) {}\nTYPED_TEST(Typed, Works) {}\n"}

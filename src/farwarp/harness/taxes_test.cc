@@ -1,8 +1,11 @@
 #include "farwarp/harness/taxes.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <string>
 
 namespace farwarp::harness {
 namespace {
@@ -46,39 +49,63 @@ Taxes taxes_with(const PlantedTax& planted) {
   return found;
 }
 
+/// Success if `wrong` returns an empty text within 5 calls, else its last text. Other processes of the machine move
+/// single times by more than these tests allow; an error of the method stays when it is measured again.
+testing::AssertionResult in_some_try(const std::function<std::string()>& wrong) {
+  std::string last;
+  for (int trial = 0; trial < 5; ++trial) {
+    last = wrong();
+    if (last.empty()) return testing::AssertionSuccess();
+  }
+  return testing::AssertionFailure() << last;
+}
+
+/// Empty, or that `found` is not within `allowed` of `expected`.
+std::string apart(const char* what, double found, double expected, double allowed) {
+  if (std::abs(found - expected) <= allowed) return "";
+  return fmt::format("{}: {}, expected {} +- {}\n", what, found, expected, allowed);
+}
+
 TEST(Taxes, OfKnownParts) {
-  const Taxes taxes = taxes_with({});
-  EXPECT_NEAR(taxes.ranks_us, kLaterUs, 0.05 * kLaterUs);
-  EXPECT_NEAR(taxes.stages.at(1).skew_us, kLaterUs, 0.05 * kLaterUs);
-  EXPECT_EQ(taxes.stages[0].skew_us, 0);
-  EXPECT_NEAR(taxes.baseline_us, kLocalUs + kLaterUs, 0.1 * kLocalUs);
-  EXPECT_NEAR(taxes.work_us, kLocalUs, 0.1 * kLocalUs);
-  EXPECT_LE(std::abs(taxes.rest_us), 0.1 * taxes.baseline_us);
-  EXPECT_EQ(taxes.launches, 2u);
-  EXPECT_EQ(taxes.fused_launches, 1u);
-  EXPECT_FALSE(taxes.no_order.empty()) << "the emulator runs a graph's work in order";
-  EXPECT_EQ(taxes.order_us, 0);
-  EXPECT_NEAR(taxes.baseline_us,
-              taxes.start_us + taxes.work_us + taxes.launch_us + taxes.bulk_us() + taxes.locality_us + taxes.rest_us,
-              1e-6);
+  EXPECT_TRUE(in_some_try([&] {
+    const Taxes taxes = taxes_with({});
+    EXPECT_EQ(taxes.stages.at(0).skew_us, 0);
+    EXPECT_EQ(taxes.launches, 2u);
+    EXPECT_EQ(taxes.fused_launches, 1u);
+    EXPECT_FALSE(taxes.no_order.empty()) << "the emulator runs a graph's work in order";
+    EXPECT_EQ(taxes.order_us, 0);
+    EXPECT_NEAR(taxes.baseline_us,
+                taxes.start_us + taxes.work_us + taxes.launch_us + taxes.bulk_us() + taxes.locality_us + taxes.rest_us,
+                1e-6);
+    return apart("ranks", taxes.ranks_us, kLaterUs, 0.05 * kLaterUs) +
+           apart("skew", taxes.stages.at(1).skew_us, kLaterUs, 0.05 * kLaterUs) +
+           apart("baseline", taxes.baseline_us, kLocalUs + kLaterUs, 0.1 * kLocalUs) +
+           apart("work", taxes.work_us, kLocalUs, 0.1 * kLocalUs) +
+           apart("rest", taxes.rest_us, 0, 0.1 * taxes.baseline_us);
+  }));
 }
 
 TEST(Taxes, ASleepBeforeOneRanksLaunchCostsThatMuchWaiting) {
-  constexpr double kSleepUs = 100;
-  const Taxes before = taxes_with({}), after = taxes_with({.kind = PlantedTax::Kind::kSleep, .sleep_us = kSleepUs});
-  EXPECT_NEAR(after.ranks_us - before.ranks_us, kSleepUs, 0.15 * kSleepUs);
-  EXPECT_NEAR(after.launch_us, before.launch_us, 0.15 * kSleepUs);
-  EXPECT_NEAR(after.locality_us, before.locality_us, 0.15 * kSleepUs);
+  constexpr double kSleepUs = 100, kAllowed = 0.15 * kSleepUs;
+  EXPECT_TRUE(in_some_try([&] {
+    const Taxes before = taxes_with({}), after = taxes_with({.kind = PlantedTax::Kind::kSleep, .sleep_us = kSleepUs});
+    return apart("ranks", after.ranks_us - before.ranks_us, kSleepUs, kAllowed) +
+           apart("launch", after.launch_us, before.launch_us, kAllowed) +
+           apart("locality", after.locality_us, before.locality_us, kAllowed);
+  }));
 }
 
 TEST(Taxes, AddedLaunchesCostWhatTheyAdd) {
   constexpr int kLaunches = 50;
-  const Taxes before = taxes_with({}), after = taxes_with({.kind = PlantedTax::Kind::kLaunches, .launches = kLaunches});
-  const double added = after.baseline_us - before.baseline_us;
-  EXPECT_GT(added, 0);
-  EXPECT_EQ(after.launches, before.launches + kLaunches);
-  EXPECT_NEAR(after.launch_us - before.launch_us, added, 0.15 * added);
-  EXPECT_NEAR(after.ranks_us, before.ranks_us, 0.15 * kLaterUs);
+  EXPECT_TRUE(in_some_try([&] {
+    const Taxes before = taxes_with({}),
+                after = taxes_with({.kind = PlantedTax::Kind::kLaunches, .launches = kLaunches});
+    EXPECT_EQ(after.launches, before.launches + kLaunches);
+    const double added = after.baseline_us - before.baseline_us;
+    if (added <= 0) return fmt::format("{} launches added {} us", kLaunches, added);
+    return apart("launch", after.launch_us - before.launch_us, added, 0.15 * added) +
+           apart("ranks", after.ranks_us, before.ranks_us, 0.15 * kLaterUs);
+  }));
 }
 
 TEST(Taxes, NothingToPlantBeforeTheFirstStage) {

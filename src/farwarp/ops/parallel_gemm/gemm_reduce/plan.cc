@@ -12,6 +12,8 @@ namespace {
 
 using parallel_gemm::Kind;
 
+static_assert(kFetchedRows == tile::kWgmmaRows);
+
 /// Bytes that a block loads in a clock if w is read from memory, with swap_ab: 60 to 80 GB/s (H200, 2026-11).
 constexpr double kSwapAbBytesPerClock = 40;
 /// Clocks to send a column of a swap_ab tile as words and to add it up. Splits share them. Derived from times on two

@@ -10,7 +10,6 @@
 #include "farwarp/base/status.h"
 #include "farwarp/ops/parallel_gemm/desc.h"
 #include "farwarp/ops/parallel_gemm/gemm_reduce/layout.h"
-#include "farwarp/tile/gemm/shape_wgmma.h"
 #include "farwarp/tile/gemm/tiling.h"
 
 namespace farwarp::gemm_reduce {
@@ -53,7 +52,7 @@ struct Plan : tile::Tiling {
 inline constexpr std::int64_t kMaxOwnedAsWords = std::int64_t{3} << 20;
 
 /// Rows of a tile, and so of what two ranks own where they fetch each other's sums: they own whole rows of tiles.
-inline constexpr int kFetchedRows = tile::kWgmmaRows;
+inline constexpr int kFetchedRows = 128;
 
 /// How partial sums cross.
 struct Crossing {
