@@ -93,6 +93,7 @@ class ControlFlow(unittest.TestCase):
         self.assertEqual(rules("s_branch 100", END), ["unknown"])
 
 
+MATRIX_32 = "v_mfma_f32_32x32x8_bf16 v[0:15], v[20:21], v[22:23], v[0:15]"
 MATRIX = "v_mfma_f32_16x16x16_f16 v[0:3], v[4:5], v[6:7], v[0:3]"
 LOAD = "global_load_dwordx4 v[8:11], v12, s[2:3]"
 AGAIN = "s_cbranch_scc1"
@@ -173,28 +174,33 @@ class MatrixLoop(unittest.TestCase):
         )
 
 
-class Others(unittest.TestCase):
+class Rate(unittest.TestCase):
     def rule(self, name, *lines):
-        return [text for _, text in check_code_objects.check_others(name, loop(*lines))]
+        return [text for _, text in check_code_objects.check_rate(name, loop(*lines))]
 
-    def test_at_most_three_and_a_half(self):
-        # The branch back is an other instruction, too.
-        lines = [MATRIX, MATRIX, *["v_exp_f32_e32 v1, v1"] * 6]
-        self.assertEqual(self.rule("attention_mfma_bf16_128", *lines), [])
+    def test_instructions_of_a_product(self):
+        # The branch back counts, too: 12 instructions for 3 times 4,096 multiplications.
+        lines = [MATRIX, MATRIX_32, *["v_exp_f32_e32 v1, v1"] * 9]
+        self.assertEqual(self.rule("attention_mfma_fp16_64", *lines), [])
         self.assertEqual(
-            self.rule("attention_mfma_bf16_128", *lines, "s_nop 0"),
-            ["others: 4.00 for each matrix instruction, 3.5 allowed"],
+            self.rule("attention_mfma_fp16_64", *lines, "s_nop 0"),
+            ["rate: 4.33 instructions for 4,096 multiplications, 4.0 allowed"],
         )
-        self.assertEqual(self.rule("attention_mfma_fp16_64", *lines, "s_nop 0"), [])
         self.assertEqual(
-            self.rule("attention_mfma_fp16_64", *lines, "s_nop 0", "s_nop 0"),
-            ["others: 4.50 for each matrix instruction, 4.0 allowed"],
+            self.rule("attention_mfma_bf16_128", *lines),
+            ["rate: 4.00 instructions for 4,096 multiplications, 3.4 allowed"],
         )
+        self.assertEqual(
+            self.rule("gemm_rs_mfma_bf16_64x128", *lines),
+            ["rate: 4.00 instructions for 4,096 multiplications, 3.0 allowed"],
+        )
+        self.assertEqual(self.rule("gemm_mfma_fp16_256x128", MATRIX_32, "s_nop 0", "s_nop 0"), [])
+        self.assertEqual(len(self.rule("gemm_mfma_fp16_256x128", MATRIX_32, *["s_nop 0"] * 3)), 1)
 
     def test_other_kernels_and_no_loop(self):
-        self.assertEqual(self.rule("gemm_mfma_bf16_64x128", MATRIX, *["s_nop 0"] * 9), [])
+        self.assertEqual(self.rule("ag_gemm_mfma_bf16_64x128", MATRIX, *["s_nop 0"] * 9), [])
         instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
-        self.assertEqual(check_code_objects.check_others("attention_mfma_bf16_128", instructions), [])
+        self.assertEqual(check_code_objects.check_rate("attention_mfma_bf16_128", instructions), [])
         self.assertEqual(check_code_objects.describe_loop(instructions), "no loop with matrix instructions")
 
 

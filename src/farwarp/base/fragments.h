@@ -34,4 +34,11 @@ constexpr MatrixIndex mfma_operand(int lane, int i) { return {lane % 16, 4 * (la
 /// Element `i` (0..3) of lane `lane`'s sums.
 constexpr MatrixIndex mfma_sum(int lane, int i) { return {4 * (lane / 16) + i, lane % 16}; }
 
+/// Element `i` (0..7) of lane `lane`'s part of A (32 x 16) of mfma32(), and likewise of B. "CDNA4 ISA",
+/// V_MFMA_F32_32X32X16_F16. On CDNA3 two V_MFMA_F32_32X32X8_F16 take four elements of each lane; A and B have the same
+/// order, so the sums are of the same products.
+constexpr MatrixIndex mfma32_operand(int lane, int i) { return {lane % 32, 8 * (lane / 32) + i}; }
+/// Element `i` (0..15) of lane `lane`'s sums (32 x 32).
+constexpr MatrixIndex mfma32_sum(int lane, int i) { return {8 * (i / 4) + 4 * (lane / 32) + i % 4, lane % 32}; }
+
 }  // namespace farwarp

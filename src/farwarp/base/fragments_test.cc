@@ -44,6 +44,16 @@ TEST(Fragments, MfmaOperandsAndSumsCoverTheTile) {
   EXPECT_EQ(sums.size(), 256u);
 }
 
+TEST(Fragments, Mfma32OperandsAndSumsCoverTheTile) {
+  std::set<std::pair<int, int>> operands, sums;
+  for (int lane = 0; lane < 64; ++lane) {
+    for (int i = 0; i < 8; ++i) operands.insert({mfma32_operand(lane, i).row, mfma32_operand(lane, i).column});
+    for (int i = 0; i < 16; ++i) sums.insert({mfma32_sum(lane, i).row, mfma32_sum(lane, i).column});
+  }
+  EXPECT_EQ(operands.size(), 512u);
+  EXPECT_EQ(sums.size(), 1024u);
+}
+
 TEST(Fragments, MmaOperandsAndSumsCoverTheTile) {
   std::set<std::pair<int, int>> operands, sums;
   for (int lane = 0; lane < 32; ++lane) {

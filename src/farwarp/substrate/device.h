@@ -34,7 +34,7 @@ namespace farwarp::FARWARP_TARGET {
 //   struct Target { static constexpr TargetKind kKind; static constexpr TargetTraits kTraits;
 //                   static constexpr int kWarpSize; static constexpr bool kHasBulkCopy;
 //                   static constexpr Fp8Format kFp8; static constexpr MatrixUnit kMatrixUnit; };
-//   MfmaSums, see mfma()
+//   MfmaSums and Mfma32Sums, see mfma() and mfma32()
 
 // ---- ids -----------------------------------------------------------------------------------------------------------
 // Blocks are one-dimensional; so is the grid. A warp is kWarpSize consecutive threads of a block.

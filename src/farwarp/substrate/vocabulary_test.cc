@@ -69,11 +69,13 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   expected[kFusedBits] = bits_of_float(std::fma(float_from(half), third, float_from(bf16)));
   const volatile float product = float_from(half) * third;  // volatile: the host compiler must not contract it
   expected[kUnfusedBits] = bits_of_float(product + float_from(bf16));
-  // Row r of A times row c of B is (r + 1) * (16 * c + 120). Sums of the rows and columns that a lane has:
+  // Row r of A times row c of B is (r + 1) * (16 * c + 120). Sums of the rows and columns that a lane has, the second
+  // ones of mfma32():
   const bool mfma = traits.matrix_unit == MatrixUnit::kMfma;
   const std::uint64_t rows = mfma ? 16 * (lane / 16) + 10 : 2 * (lane / 4) + 10;
   const std::uint64_t columns = mfma ? 16 * (lane % 16) + 120 : 16 * (4 * (lane % 4) + 1) + 240;
-  expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(rows * columns));
+  const std::uint64_t of_32 = mfma ? (64 * (lane / 32) + 232) * (16 * (lane % 32) + 120) : 0;
+  expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(rows * columns + of_32));
   expected[kWidenedFp8] = expected[kMaximum] = expected[kExp2Right] = expected[kLog2Right] = 1;
   expected[kUniform] = static_cast<std::uint64_t>(thread / warp);
   expected[kAnyThread] = 1;

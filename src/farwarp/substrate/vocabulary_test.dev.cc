@@ -113,27 +113,47 @@ FARWARP_DEVICE std::uint32_t count_threads(Shared<std::uint32_t> counter) {
   return counted;
 }
 
-/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k, by mma() or mfma(). A template
-/// for the same reason as bulk_copy().
+/// Element `i` of a lane's operand in its place, two bytes each.
+template <class T>
+FARWARP_DEVICE std::uint64_t element(int number, int i) {
+  return static_cast<std::uint64_t>(round_to<T>(static_cast<float>(number)).bits) << (16 * (i % 4));
+}
+
+/// As multiplied(), by mfma32(). `Sums` is Mfma32Sums.
+template <class T, class Sums>
+FARWARP_DEVICE float multiplied32() {
+  Vec16 a{0, 0}, b{0, 0};
+  for (int i = 0; i < 8; ++i) {
+    const MatrixIndex at = mfma32_operand(lane_index(), i);
+    (i < 4 ? a.lo : a.hi) |= element<T>(at.row + 1, i);
+    (i < 4 ? b.lo : b.hi) |= element<T>(at.row + at.column, i);
+  }
+  Sums sums{};
+  mfma32<T>(sums, a, b);
+  float all = 0;
+  for (int i = 0; i < 16; ++i) all = add(all, sums[i]);
+  return all;
+}
+
+/// Adds up the lane's sums of A * B^T, with A[row, k] = row + 1 and B[row, k] = row + k, by mma(), or by mfma() and
+/// mfma32(). A template for the same reason as bulk_copy().
 template <class Machine, class T>
 FARWARP_DEVICE std::uint64_t multiplied() {
   float sums[4] = {};
   const int lane = lane_index();
-  const auto element = [](int number, int i) {
-    return static_cast<std::uint64_t>(round_to<T>(static_cast<float>(number)).bits) << (16 * (i % 4));
-  };
   if constexpr (Machine::kMatrixUnit == MatrixUnit::kMfma) {
     std::uint64_t a = 0, b = 0;
     for (int i = 0; i < 4; ++i) {
       const MatrixIndex at = mfma_operand(lane, i);
-      a |= element(at.row + 1, i);
-      b |= element(at.row + at.column, i);
+      a |= element<T>(at.row + 1, i);
+      b |= element<T>(at.row + at.column, i);
     }
     mfma<T>(sums, a, b);
+    sums[0] = add(sums[0], multiplied32<T, Mfma32Sums>());
   } else {
     std::uint64_t a[2] = {}, b = 0;
-    for (int i = 0; i < 8; ++i) a[i / 4] |= element(mma_operand(lane, i).row + 1, i);
-    for (int i = 0; i < 4; ++i) b |= element(mma_operand(lane, i).row + mma_operand(lane, i).column, i);
+    for (int i = 0; i < 8; ++i) a[i / 4] |= element<T>(mma_operand(lane, i).row + 1, i);
+    for (int i = 0; i < 4; ++i) b |= element<T>(mma_operand(lane, i).row + mma_operand(lane, i).column, i);
     mma<T>(sums, a, b);
   }
   return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));

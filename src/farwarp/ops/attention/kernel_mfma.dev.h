@@ -30,9 +30,9 @@ FARWARP_DEVICE void unrolled(const F& f) {
   (std::make_integer_sequence<int, count>{});
 }
 
-/// The keys that a lane's two rows see, relative to the first key that the lane holds of a step's scores.
+/// The keys that a lane's query sees, relative to the first key that the lane holds of a step's scores.
 struct Seen {
-  int first[2], end[2];
+  int first, end;
 };
 
 template <class Block>
@@ -46,12 +46,9 @@ class Attending {
 
   /// [block] Computes the queries of a work.
   FARWARP_DEVICE void attend(const BlockWork& work) {
+    softmax_ = {};
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      softmax_[row] = {};
-#pragma unroll
-      for (int i = 0; i < kColumnFragments; ++i) out_[row][i] = MfmaSums{0, 0, 0, 0};
-    }
+    for (Mfma32Sums& sums : out_) sums = Mfma32Sums{};
     if (work.keys.end > work.keys.first) {
       const int first = work.keys.first / Block::kKeys, end = (work.keys.end + Block::kKeys - 1) / Block::kKeys;
       // All rows of the block see all keys of the steps from `whole_first` to `whole_end` - 1.
@@ -77,18 +74,19 @@ class Attending {
   }
 
  private:
-  static constexpr int kRows = 2;  ///< fragments of 16 queries
-  static constexpr int kKeyFragments = Block::kKeys / 16;
-  static constexpr int kColumnFragments = Block::kHeadDim / 16;
-  static constexpr int kSlices = Block::kHeadDim / 32;        ///< of a row of keys; a lane reads 16 bytes of each
-  static constexpr int kPieces = kRows * kKeyFragments;       ///< of the softmax of a step, 4 scores of a lane each
-  static constexpr int kSlots = kKeyFragments * 2 * kSlices;  ///< of a product: kRows matrix instructions each
-  /// Chunks of 16 bytes that a lane reads from LDS before they are used, each for two slots.
-  static constexpr int kAhead = 4;
+  // Fragments have 32 rows; the wave's queries are one.
+  static constexpr int kKeyFragments = Block::kKeys / 32;
+  static constexpr int kColumnFragments = Block::kHeadDim / 32;
+  static constexpr int kSlices = Block::kHeadDim / 16;     ///< of a row of keys; a lane reads 16 bytes of each
+  static constexpr int kKeySlices = Block::kKeys / 16;     ///< of a row of transposed values
+  static constexpr int kPieces = kKeyFragments * 4;        ///< of the softmax of a step, 4 scores of a lane each
+  static constexpr int kChunks = kKeyFragments * kSlices;  ///< that a lane reads for a product: an mfma32() each
+  static constexpr int kSlots = 2 * kChunks;               ///< of work beside a product
+  static constexpr int kAhead = 4;                         ///< chunks that are read from LDS before they are used
   /// Whether each score has an instruction for it (softmax_mfma.dev.h), or large ones have a branch, which takes
   /// registers: with heads of 64 there are enough, and twice as many scores for each matrix instruction.
   static constexpr bool kSubtractsAlways = Block::kHeadDim > 64;
-  static_assert(kSlots == kColumnFragments * kKeyFragments);
+  static_assert(kChunks == kColumnFragments * kKeySlices);
 
   // ---- products ----------------------------------------------------------------------------------------------------
 
@@ -96,23 +94,22 @@ class Attending {
     return farwarp::FARWARP_TARGET::load(
         Shared<const Vec16>(reinterpret_cast<const Vec16*>((block_.memory + offset).raw)));
   }
-  /// [thread] Chunk `index` of the keys: 8 columns of each of 16 rows, for two slots. And of the values: 8 keys of 16
-  /// columns.
+  /// [thread] Chunk `index` of the keys: 8 columns of each of 32 rows. And of the values: 8 keys of 32 columns.
   FARWARP_DEVICE Vec16 read_keys(int thread, int index) const {
-    const MatrixIndex lane = mfma_operand(thread, 0);
-    return read(key_chunk_offset(lane.row, 4 * (index % kSlices) + lane.column / 4, Block::kKeyChunks) +
-                index / kSlices * 16 * Block::kHeadDim * 2);
+    const MatrixIndex lane = mfma32_operand(thread, 0);
+    return read(key_chunk_offset(lane.row, 2 * (index % kSlices) + lane.column / 8, Block::kKeyChunks) +
+                index / kSlices * 32 * Block::kHeadDim * 2);
   }
   FARWARP_DEVICE Vec16 read_values(int index) const {
-    const MatrixIndex lane = mfma_operand(lane_index(), 0);
+    const MatrixIndex lane = mfma32_operand(lane_index(), 0);
     const int fragment = index % kColumnFragments, slice = index / kColumnFragments;
-    return read(Block::kValuesOffset + fragment / 2 * 32 * Block::kKeys * 2 +
-                value_chunk_offset(16 * (fragment % 2) + lane.row, 4 * slice + lane.column / 4, Block::kValueChunks));
+    return read(Block::kValuesOffset + fragment * 32 * Block::kKeys * 2 +
+                value_chunk_offset(lane.row, 2 * slice + lane.column / 8, Block::kValueChunks));
   }
 
-  /// [warp] The slots of a product. `read(index)` reads a chunk, `multiply(slot, operand)` issues the matrix
-  /// instructions of a slot, `beside(slot)` is other work: slot -1 while the first chunks arrive, 0 .. kSlots - 1
-  /// beside the products. The second chunk of two is used first, so that one wait is for both.
+  /// [warp] A product, chunk by chunk. `read(index)` reads a chunk, `multiply(index, chunk)` multiplies it,
+  /// `beside(slot)` is other work: slot -1 while the first chunks arrive, then two slots with each chunk. The second
+  /// chunk of two is used first, so that one wait is for both.
   template <class Read, class Multiply, class Beside>
   FARWARP_DEVICE void product(const Read& read, const Multiply& multiply, const Beside& beside) {
     Vec16 chunks[kAhead + 1];
@@ -120,12 +117,12 @@ class Attending {
     for (int i = 0; i < kAhead; ++i) chunks[i] = read(i);
     beside(std::integral_constant<int, -1>{});
     schedule_fence();
-    unrolled<kSlots>([&](auto slot) {
-      constexpr int kNext = slot / 2 + kAhead, kUsed = slot / 2 ^ 1;
-      const Vec16 chunk = chunks[kUsed % (kAhead + 1)];
-      multiply(std::integral_constant<int, 2 * kUsed + slot % 2>{}, slot % 2 == 0 ? chunk.lo : chunk.hi);
-      if constexpr (slot % 2 == 1 && kNext < kSlots / 2) chunks[kNext % (kAhead + 1)] = read(kNext);
-      beside(slot);
+    unrolled<kChunks>([&](auto i) {
+      constexpr int kNext = i + kAhead, kUsed = i ^ 1;
+      multiply(std::integral_constant<int, kUsed>{}, chunks[kUsed % (kAhead + 1)]);
+      if constexpr (kNext < kChunks) chunks[kNext % (kAhead + 1)] = read(kNext);
+      beside(std::integral_constant<int, 2 * i>{});
+      beside(std::integral_constant<int, 2 * i + 1>{});
       schedule_fence();
     });
   }
@@ -136,15 +133,10 @@ class Attending {
   FARWARP_DEVICE void multiply_keys(const Beside& beside) {
     const int lane = hot ? lane_index() : recomputed(lane_index());
     product([&](int index) { return read_keys(lane, index); },
-            [&](auto slot, std::uint64_t keys) {
-              constexpr int kFragment = slot / (2 * kSlices), kPart = slot % (2 * kSlices);
-#pragma unroll
-              for (int row = 0; row < kRows; ++row) {
-                MfmaSums& sums = scores_[row][kFragment];
-                if constexpr (kPart == 2) sums = MfmaSums{0, 0, 0, 0};  // of the second chunk, which comes first
-                const Vec16 queries = queries_[row][kPart / 2];
-                mfma<T>(sums, keys, kPart % 2 == 0 ? queries.lo : queries.hi);
-              }
+            [&](auto index, Vec16 keys) {
+              constexpr int kFragment = index / kSlices, kSlice = index % kSlices;
+              if constexpr (kSlice == 1) scores_[kFragment] = Mfma32Sums{};  // the second chunk comes first
+              mfma32<T>(scores_[kFragment], keys, queries_[kSlice]);
             },
             beside);
   }
@@ -153,100 +145,79 @@ class Attending {
   template <class Beside>
   FARWARP_DEVICE void multiply_values(const Beside& beside) {
     product([&](int index) { return read_values(index); },
-            [&](auto slot, std::uint64_t values) {
-              constexpr int kFragment = slot / 2 % kColumnFragments, kKeys = slot / 2 / kColumnFragments * 2 + slot % 2;
-#pragma unroll
-              for (int row = 0; row < kRows; ++row) mfma<T>(out_[row][kFragment], values, probabilities_[row][kKeys]);
+            [&](auto index, Vec16 values) {
+              constexpr int kSlice = index / kColumnFragments;
+              mfma32<T>(out_[index % kColumnFragments], values,
+                        Vec16{probabilities_[2 * kSlice], probabilities_[2 * kSlice + 1]});
             },
             beside);
   }
 
   // ---- softmax -----------------------------------------------------------------------------------------------------
 
-  /// [thread] What the lane's rows see of a step.
+  /// [thread] What the lane's query sees of a step.
   FARWARP_DEVICE Seen seen(const BlockWork& work, int step) const {
-    const MatrixIndex lane = mfma_sum(recomputed(lane_index()), 0);
+    const MatrixIndex lane = mfma32_sum(recomputed(lane_index()), 0);
     const int key = step * Block::kKeys + key_in_row(lane.row);
-    Seen seen;
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      const int query = work.row + first_query_of_wave() + 16 * row + lane.column;
-      seen.first[row] = first_key_of(args_, work.sequence, query) - key;
-      seen.end[row] = end_key_of(args_, work.sequence, query) - key;
-    }
-    return seen;
+    const int query = work.row + first_query_of_wave() + lane.column;
+    return {first_key_of(args_, work.sequence, query) - key, end_key_of(args_, work.sequence, query) - key};
   }
-  /// [thread] Sets the scores of keys that a row does not see to minus infinity. Maxima begin again, without the last
-  /// fragment.
+  /// [thread] Sets the scores of keys that a query does not see to minus infinity. The maximum begins again, without
+  /// the last fragment.
   FARWARP_DEVICE void mask(const Seen& seen) {
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
+    for (int fragment = 0; fragment < kKeyFragments; ++fragment) {
 #pragma unroll
-      for (int i = 0; i < 4 * kKeyFragments; ++i) {
-        const int key = key_in_row(16 * (i / 4) + i % 4);
-        MfmaSums& four = scores_[row][i / 4];
-        four[i % 4] = key < seen.first[row] || key >= seen.end[row] ? kNoScore : four[i % 4];
+      for (int i = 0; i < 16; ++i) {
+        const int key = key_in_row(32 * fragment + mfma32_sum(0, i).row);
+        Mfma32Sums& sums = scores_[fragment];
+        sums[i] = key < seen.first || key >= seen.end ? kNoScore : sums[i];
       }
-      softmax_[row].largest = kNoScore;
     }
+    softmax_.largest = kNoScore;
     add_scores(0, kKeyFragments - 1);
   }
 
   FARWARP_DEVICE void add_scores(int first, int end) {
 #pragma unroll
-    for (int fragment = first; fragment < end; ++fragment) {
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) softmax_[row].add_scores(scores_[row][fragment]);
-    }
-  }
-  FARWARP_DEVICE void exchange(int distance) {
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) softmax_[row].exchange(distance);
+    for (int fragment = first; fragment < end; ++fragment) softmax_.add_scores(scores_[fragment]);
   }
   FARWARP_DEVICE void raise() {
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) softmax_[row].raise(args_.scale_log2);
+    softmax_.raise(args_.scale_log2);
     if constexpr (kSubtractsAlways) return;
-    if (ballot(softmax_[0].base.is_large || softmax_[1].base.is_large) != 0) [[unlikely]] {
+    if (ballot(softmax_.base.is_large) != 0) [[unlikely]] {
 #pragma unroll
-      for (int row = 0; row < kRows; ++row) {
+      for (Mfma32Sums& sums : scores_) {
 #pragma unroll
-        for (MfmaSums& four : scores_[row]) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) four[i] = add(four[i], -softmax_[row].base.score());
-        }
+        for (int i = 0; i < 16; ++i) sums[i] = add(sums[i], -softmax_.base.score());
       }
     }
   }
   /// [thread] A part of piece `piece` of the softmax: four scores of a lane.
   template <int piece, int part>
   FARWARP_DEVICE void make_piece() {
-    constexpr int kRow = piece % kRows, kFragment = piece / kRows;
-    make_probabilities<T, part, kSubtractsAlways>(scores_[kRow][kFragment], args_.scale_log2, softmax_[kRow],
-                                                  next_[kRow][kFragment]);
+    make_probabilities<T, part, kSubtractsAlways>(scores_[piece / 4], piece % 4 * 4, args_.scale_log2, softmax_,
+                                                  next_[piece]);
   }
   FARWARP_DEVICE void take_probabilities() {
 #pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-#pragma unroll
-      for (int i = 0; i < kKeyFragments; ++i) probabilities_[row][i] = next_[row][i];
-    }
+    for (int i = 0; i < kPieces; ++i) probabilities_[i] = next_[i];
   }
-  /// [thread] Rescales what was summed before the last maxima: row `unit` % 2 of column fragment `unit` / 2.
+  /// [thread] Rescales what was summed before the last maximum: four of the lane's results.
   FARWARP_DEVICE void rescale(int unit) {
-    MfmaSums& four = out_[unit % kRows][unit / kRows];
-    const float factor = softmax_[unit % kRows].rescale;
+    Mfma32Sums& sums = out_[unit / 4];
+    const float factor = softmax_.rescale;
 #pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-      const FloatPair pair = multiply(FloatPair{four[i], four[i + 1]}, FloatPair{factor, factor});
-      four[i] = pair.first;
-      four[i + 1] = pair.second;
+    for (int i = unit % 4 * 4; i < unit % 4 * 4 + 4; i += 2) {
+      const FloatPair pair = multiply(FloatPair{sums[i], sums[i + 1]}, FloatPair{factor, factor});
+      sums[i] = pair.first;
+      sums[i + 1] = pair.second;
     }
   }
 
   // ---- what is done beside the products -----------------------------------------------------------------------------
 
-  static constexpr int kUnits = kRows * kColumnFragments;  ///< of rescale()
+  static constexpr int kUnits = 4 * kColumnFragments;  ///< of rescale()
 
   /// Beside the scores of a step: older results are rescaled, the step's maxima begin, the values of step + 1 go into
   /// LDS.
@@ -270,8 +241,7 @@ class Attending {
   /// Beside the results of step + 1: the step's scores become probabilities, the keys of step - 1 go into LDS.
   template <bool plain, int slot>
   FARWARP_DEVICE void beside_values() {
-    if constexpr (slot == -1) exchange(16);
-    if constexpr (slot == 2) exchange(32);
+    if constexpr (slot == -1) softmax_.exchange();
     if constexpr (slot == 4) raise();
     unrolled<kProbabilityParts>([&](auto part) {
       constexpr int kPiece = piece_at(slot - part);
@@ -299,8 +269,7 @@ class Attending {
     }
     mask(seen(work, step));
     add_scores(kKeyFragments - 1, kKeyFragments);
-    exchange(16);
-    exchange(32);
+    softmax_.exchange();
     raise();
     unrolled<kPieces * kProbabilityParts>([&](auto i) { make_piece<i / kProbabilityParts, i % kProbabilityParts>(); });
     take_probabilities();
@@ -342,11 +311,11 @@ class Attending {
   const Args& args_;
   Loader<Block> loader_;
   const Block& block_;
-  Vec16 queries_[kRows][kSlices];
-  MfmaSums scores_[kRows][kKeyFragments];
-  std::uint64_t probabilities_[kRows][kKeyFragments], next_[kRows][kKeyFragments];
-  MfmaSums out_[kRows][kColumnFragments];
-  RowSoftmax softmax_[kRows];
+  Vec16 queries_[kSlices];
+  Mfma32Sums scores_[kKeyFragments];
+  std::uint64_t probabilities_[kPieces], next_[kPieces];  // two are the lane's part of an operand
+  Mfma32Sums out_[kColumnFragments];
+  RowSoftmax softmax_;
 };
 
 /// [warp] The same work. All its fields are equal on all lanes; the compiler does not see that after a load.

@@ -30,15 +30,13 @@ struct MfmaShared {
   constexpr int total() const { return 2 * tile_bytes(); }
 };
 
-/// Row `row` of a step's keys holds this key. A lane's scores are of 4 rows of each 16; in this order, those of two
-/// neighbouring products are of 8 consecutive keys, and so one chunk of the values holds what both are multiplied with.
+/// Row `row` of a step's keys holds this key. A lane's scores are of four times 4 rows of each 32; in this order, they
+/// are of twice 8 consecutive keys, and a chunk of the values holds what eight are multiplied with.
 constexpr int key_in_row(int row) { return tile::column_in_row(row); }
 
-/// The row of the transposed values in which a column lies: the inverse of tile::column_in_row(). In this order, a
-/// lane's results of two neighbouring products are 8 consecutive columns of out.
-constexpr int row_of_column(int column) {
-  return column / 32 * 32 + column % 8 / 4 * 16 + column % 32 / 8 * 4 + column % 4;
-}
+/// The row of the transposed values in which a column lies: the inverse of tile::column_in_row(), which exchanges two
+/// bits and so is its own inverse. In this order, a lane's results are of 8 consecutive columns of out of each 16.
+constexpr int row_of_column(int column) { return tile::column_in_row(column); }
 
 /// Byte offsets of a chunk in a tile whose rows have `chunks` chunks, 8 or 16. Chunks are permuted within a line of 8.
 constexpr int permuted_offset(int row, int chunk, int chunks, int permutation) {
@@ -46,7 +44,7 @@ constexpr int permuted_offset(int row, int chunk, int chunks, int permutation) {
 }
 constexpr int key_chunk_offset(int row, int chunk, int chunks) { return permuted_offset(row, chunk, chunks, row % 8); }
 constexpr int value_chunk_offset(int row, int chunk, int chunks) {
-  return permuted_offset(row, chunk, chunks, row % 8 ^ row / 16 % 2);
+  return permuted_offset(row, chunk, chunks, row % 8 ^ row / 8 % 2);
 }
 
 }  // namespace farwarp::attention

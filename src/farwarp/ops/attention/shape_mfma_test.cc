@@ -53,14 +53,14 @@ TEST(AttentionMfmaShape, ReadsAreFreeOfBankConflicts) {
   constexpr int kFirsts[][2] = {{0, 20}, {4, 16}, {8, 28}, {12, 24}, {32, 52}, {36, 48}, {40, 60}, {44, 56}};
   for (const Offset offset : kOffsets) {
     for (const int chunks : kChunkCounts) {
-      for (int fragment = 0; fragment < 4; ++fragment) {
-        for (int slice = 0; slice < chunks / 4; ++slice) {
+      for (int fragment = 0; fragment < 2; ++fragment) {
+        for (int slice = 0; slice < chunks / 2; ++slice) {
           for (const auto& firsts : kFirsts) {
             std::set<int> banks;
             for (const int first : firsts) {
               for (int lane = first; lane < first + 4; ++lane) {
-                const MatrixIndex at = mfma_operand(lane, 0);
-                banks.insert(banks_of(offset(16 * fragment + at.row, 4 * slice + at.column / 4, chunks)));
+                const MatrixIndex at = mfma32_operand(lane, 0);
+                banks.insert(banks_of(offset(32 * fragment + at.row, 2 * slice + at.column / 8, chunks)));
               }
             }
             EXPECT_EQ(banks.size(), 8u) << "lanes " << firsts[0] << " and " << firsts[1] << ", " << chunks << " chunks";
@@ -71,11 +71,10 @@ TEST(AttentionMfmaShape, ReadsAreFreeOfBankConflicts) {
   }
 }
 
-TEST(AttentionMfmaShape, ALanesScoresOfTwoProductsAreOneChunkOfKeys) {
+TEST(AttentionMfmaShape, EightOfALanesScoresAreOneChunkOfKeys) {
   for (int lane = 0; lane < 64; ++lane) {
-    for (int i = 0; i < 8; ++i) {
-      EXPECT_EQ(key_in_row(16 * (i / 4) + mfma_sum(lane, i % 4).row), 2 * mfma_operand(lane, 0).column + i);
-    }
+    for (int i = 0; i < 16; ++i)
+      EXPECT_EQ(key_in_row(mfma32_sum(lane, i).row), i / 8 * 16 + mfma32_operand(lane, i % 8).column);
   }
 }
 

@@ -1,5 +1,5 @@
-// Online softmax of a wave's rows: transposed scores in mfma's fragments. A lane holds two rows (queries), of each 16
-// keys four neighbours; four lanes hold a row. The same formulas as softmax.dev.h, cut into parts that are done beside
+// Online softmax of a wave's rows: transposed scores in mfma's fragments. Two lanes hold a row (a query), of each 16
+// keys eight neighbours. The same formulas as softmax.dev.h, cut into parts that are done beside
 // products.
 #pragma once
 
@@ -18,16 +18,14 @@ struct RowSoftmax {
   float rescale = 0;         ///< what the row's earlier results are multiplied by
   FloatPair sum{0, 0};       ///< of the lane's keys alone, until finish()
 
-  /// [thread] The lane's next four scores.
-  FARWARP_DEVICE void add_scores(const MfmaSums& scores) {
+  /// [thread] The lane's next scores.
+  FARWARP_DEVICE void add_scores(const Mfma32Sums& scores) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) largest = farwarp::FARWARP_TARGET::maximum(largest, scores[i]);
+    for (int i = 0; i < 16; ++i) largest = farwarp::FARWARP_TARGET::maximum(largest, scores[i]);
   }
-  /// [warp] Of the four lanes that hold a row, takes the largest of two, 16 and then 32 lanes apart.
-  FARWARP_DEVICE void exchange(int distance) {
-    largest = farwarp::FARWARP_TARGET::maximum(largest, shuffle_xor(largest, distance));
-  }
-  /// [thread] After the exchanges.
+  /// [warp] The largest of the two lanes that hold a row.
+  FARWARP_DEVICE void exchange() { largest = farwarp::FARWARP_TARGET::maximum(largest, shuffle_xor(largest, 32)); }
+  /// [thread] After the exchange.
   FARWARP_DEVICE void raise(float scale_log2) {
     const float before = maximum;
     maximum = farwarp::FARWARP_TARGET::maximum(before, largest);
@@ -40,18 +38,18 @@ struct RowSoftmax {
   /// [warp] After the last step. `sink` is the head's, or minus infinity. `scale`: from scores to logits.
   FARWARP_DEVICE tile::RowEnd finish(float sink, float scale) const {
     float all = add(sum.first, sum.second);
-    all = add(all, shuffle_xor(all, 16));
     all = add(all, shuffle_xor(all, 32));
     return tile::end_row(all, tile::Logit::of(maximum, scale), sink);
   }
 };
 
-/// [thread] Part `part` (0, 1, 2) of what turns a lane's four scores into probabilities. The last one rounds them into
+/// [thread] Part `part` (0, 1, 2) of what turns four of a lane's scores, from `first` on, into probabilities. The last one rounds them into
 /// the operand of a product whose k is the key. Parts apart from each other need no wait states between them.
 /// `subtracts`: else large scores have been subtracted.
 template <class T, int part, bool subtracts>
-FARWARP_DEVICE void make_probabilities(MfmaSums& four, float scale_log2, RowSoftmax& row, std::uint64_t& rounded) {
-  FloatPair pairs[2] = {{four[0], four[1]}, {four[2], four[3]}};
+FARWARP_DEVICE void make_probabilities(Mfma32Sums& scores, int first, float scale_log2, RowSoftmax& row,
+                                       std::uint64_t& rounded) {
+  FloatPair pairs[2] = {{scores[first], scores[first + 1]}, {scores[first + 2], scores[first + 3]}};
   if constexpr (part == 0) {
 #pragma unroll
     for (auto& pair : pairs) {
@@ -66,7 +64,11 @@ FARWARP_DEVICE void make_probabilities(MfmaSums& four, float scale_log2, RowSoft
     rounded = round_bounded<T>(pairs[0], pairs[1]);
     row.sum = add(row.sum, pairs[1]);
   }
-  four = MfmaSums{pairs[0].first, pairs[0].second, pairs[1].first, pairs[1].second};
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    scores[first + 2 * i] = pairs[i].first;
+    scores[first + 2 * i + 1] = pairs[i].second;
+  }
 }
 inline constexpr int kProbabilityParts = 3;
 

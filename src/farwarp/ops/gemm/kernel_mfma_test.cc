@@ -219,7 +219,7 @@ TEST(GemmMfma, Schedules) {
 // More tiles than blocks: the next tile's operands are loaded while a tile is stored. Then more blocks than tiles.
 TEST(GemmMfma, BlocksTakeTurns) {
   with_rig([](Rig& rig) {
-    Product product{200, 392, 136, DType::kBf16, true, 2, 8, kMfmaSmall, 3, 8, 11, false};
+    Product product{200, 392, 392, DType::kBf16, true, 2, 8, kMfmaSmall, 3, 8, 11, false};
     rig.check(product);
     product = {300, 392, 136, DType::kF16, true, 1, 8, kMfmaLarge, 1, 8, 12, false};
     rig.check(product);

@@ -15,6 +15,8 @@ struct Target {
   static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
-struct MfmaSums;  // not on this target
+// Not on this target.
+struct MfmaSums;
+struct Mfma32Sums;
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -75,14 +75,14 @@ FARWARP_DEVICE void lower_registers() {}
 template <int count>
 FARWARP_DEVICE void raise_registers() {}
 
-// mma() and mfma(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32, one
+// mma(), mfma() and mfma32(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32, one
 // product after the other in the order of k. A product of two 16-bit numbers has at most 22 bits, so it is exact in
 // fp32, unless it is too small for a normal number.
 
-/// The 16 numbers of a row, of which lanes have four each: lanes `first`, `first` + `step`, ...
-template <class T>
-FARWARP_DEVICE void numbers_of(const emu::WarpValues& lanes, int first, int step, float (&numbers)[16]) {
-  for (int k = 0; k < 16; ++k)
+/// The numbers of a row, of which lanes have four each: lanes `first`, `first` + `step`, ...
+template <class T, int count>
+FARWARP_DEVICE void numbers_of(const emu::WarpValues& lanes, int first, int step, float (&numbers)[count]) {
+  for (int k = 0; k < count; ++k)
     numbers[k] = float_from(T{static_cast<std::uint16_t>(lanes.values[first + k / 4 * step] >> k % 4 * 16)});
 }
 
@@ -117,6 +117,22 @@ FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
 template <class T>
 FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b) {
   mfma<T>(sums.value, a, b);
+}
+
+// As gfx942 does it: the first four of each lane's eight, then the others.
+template <class T>
+FARWARP_DEVICE void mfma32(Mfma32Sums& sums, Vec16 a, Vec16 b) {
+  static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
+  for (const auto [of_a, of_b] : {std::pair{a.lo, b.lo}, std::pair{a.hi, b.hi}}) {
+    float rows[16][8], column[8];
+    const emu::WarpValues a_lanes = emu::warp_exchange(emu::WarpOp::mma, of_a);
+    for (int i = 0; i < 16; ++i) numbers_of<T>(a_lanes, mfma32_sum(lane_index(), i).row, 32, rows[i]);
+    const emu::WarpValues b_lanes = emu::warp_exchange(emu::WarpOp::mma, of_b);
+    numbers_of<T>(b_lanes, mfma32_sum(lane_index(), 0).column, 32, column);  // the same of all sums
+    for (int k = 0; k < 8; ++k) {
+      for (int i = 0; i < 16; ++i) sums[i] += rows[i][k] * column[k];
+    }
+  }
 }
 
 }  // namespace farwarp::FARWARP_TARGET

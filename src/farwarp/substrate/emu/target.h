@@ -22,10 +22,13 @@ struct Target {
   static constexpr MatrixUnit kMatrixUnit = kTraits.matrix_unit;
 };
 
-struct MfmaSums {
-  float value[4];
+template <int count>
+struct FloatVector {
+  float value[count];
   float& operator[](int i) { return value[i]; }
   float operator[](int i) const { return value[i]; }
 };
+using MfmaSums = FloatVector<4>;
+using Mfma32Sums = FloatVector<16>;
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -21,5 +21,6 @@ struct Target {
 };
 
 typedef float MfmaSums __attribute__((ext_vector_type(4)));
+typedef float Mfma32Sums __attribute__((ext_vector_type(16)));
 
 }  // namespace farwarp::FARWARP_TARGET

@@ -59,9 +59,10 @@ class Feed {
     operands_.need(work_, step_);
   }
 
-  /// [thread] Loads the thread's part of stage `stage` (0 or 1) of the current step.
-  FARWARP_DEVICE void load(int stage, Transit<Tile>& transit) const {
-    source_.load(step_ * Tile::kStepDepth + stage * Tile::kShape.depth, share_.k, transit);
+  /// [thread] Loads the thread's part of stage `stage` of the current step: a Transit or ColumnFragments.
+  template <class Part>
+  FARWARP_DEVICE void load(int stage, Part& part) const {
+    source_.load(step_ * Tile::kStepDepth + stage * Tile::kShape.depth, share_.k, part);
   }
 
  private:
@@ -84,13 +85,15 @@ FARWARP_DEVICE void multiply_tiles(const Tile& tile, const BlockWork& share, con
       reinterpret_cast<std::uint32_t*>((tile.memory + Tile::kShape.arrived_last()).raw));
   const auto sync = [] { block_sync(); };
   Feed<Tile, Operands> feed(share, operands);
-  MfmaPipeline<Tile> pipeline{tile, {}, {}};
+  MfmaPipeline<Tile> pipeline{tile, {}, {}, {}};
   pipeline.start(feed);
   for (int turn = share.turns.first; turn < share.grid.works(); turn += share.turns.stride) {
     const Work work = share.at(turn);
-    float sums[Tile::kSums] = {};
+    WaveSums<Tile> wave{};
     const TraceStart multiplied = trace_start();
-    for (int step = 0; step < work.steps.count; ++step) pipeline.step(feed, sums);
+    for (int step = 0; step < work.steps.count; ++step) pipeline.step(feed, wave);
+    float sums[Tile::kSums];
+    stored_sums(tile, wave, sums);
     trace_warp(multiplied, TraceWork::kMultiply, work.tile);
     const TraceStart stored = trace_start();
     const SplitPart part{work.tile, work.split, thread_index(), arrived_last};

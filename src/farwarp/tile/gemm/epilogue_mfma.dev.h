@@ -1,4 +1,4 @@
-// Stores a wave's sums from registers to memory, 16 bytes a lane. One store of the wave writes 16 rows of 64 bytes.
+// Stores a wave's sums from registers to memory, 16 bytes a lane. Two stores of the wave write 32 rows of 64 bytes.
 #pragma once
 
 #include "farwarp/tile/gemm/bias.dev.h"
@@ -29,10 +29,10 @@ template <class Tile, class Put>
 FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int row, int column,
                                const float (&sums)[Tile::kSums], const Put& put) {
   using T = typename Tile::Element;
-  const int first_row = row + Tile::wave_row() + mfma_sum(lane_index(), 0).column;
-  const int first_column = column + Tile::wave_column() + column_in_row(mfma_sum(lane_index(), 0).row);
+  const int first_row = row + Tile::wave_row() + mfma32_sum(lane_index(), 0).column;
+  const int first_column = column + Tile::wave_column() + column_in_row(mfma32_sum(lane_index(), 0).row);
 #pragma unroll
-  for (int j = 0; j < Tile::kColumnFragments; j += 2) {
+  for (int j = 0; j < 2 * Tile::kColumnFragments; ++j) {  // halves of fragments
     const int at = first_column + 16 * j;
     if (at >= out.columns) continue;
     float biases[8];
@@ -40,9 +40,9 @@ FARWARP_DEVICE void round_sums(const Extent<typename Tile::Element>& out, int ro
     for (int i = 0; i < 8; ++i) biases[i] = bias_at(out.bias, at + i, out.columns);
 #pragma unroll
     for (int i = 0; i < Tile::kRowFragments; ++i) {
-      const int to = first_row + 16 * i;
+      const int to = first_row + 32 * i;
       if (to >= out.rows) continue;
-      const float* const eight = &sums[(i * Tile::kColumnFragments + j) * 4];
+      const float* const eight = &sums[(2 * i * Tile::kColumnFragments + j) * 8];
       std::uint64_t pairs[4];
 #pragma unroll
       for (int pair = 0; pair < 4; ++pair) {

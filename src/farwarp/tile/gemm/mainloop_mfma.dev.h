@@ -1,14 +1,15 @@
-// The main loop on CDNA: all waves of a block copy both operands through registers into LDS, and multiply.
+// The main loop on CDNA. All waves of a block copy x through registers into LDS. The large tile's w goes the same way;
+// the small tile's w goes from memory to the fragments of the one wave that needs it.
 //
-// A step of K is two stages. Each has its own half of LDS, its own registers between memory and LDS, and its own
-// fragments, so that every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2
-// goes from registers into LDS, and s + 3 and s + 4 are loaded from memory:
+// A step of K is two stages, or four. LDS has room for two stages. Registers between memory and LDS, and fragments, exist
+// twice, too; every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 goes from
+// registers into LDS, and s + 3 and s + 4 are loaded from memory:
 //
 //   barrier            s + 1 is in LDS, and all waves have read the fragments of s
 //   read fragments of s + 1
 //   multiply s, first half
-//   write s + 2 over s, load a later stage into the registers that this frees
-//   multiply s, second half
+//   write s + 2 over s, load s + 4 into the registers that this frees
+//   multiply s, second half; load the fragments of w of s + 4, if they come from memory
 //
 // There is one barrier a stage. The only accesses that a wave has to wait for at it are its own to LDS, which are done
 // by then. The feed runs across tiles: during an epilogue the next tile's operands are loaded.
@@ -28,42 +29,54 @@ namespace farwarp::FARWARP_TARGET::tile {
 
 using namespace farwarp::tile;
 
-/// Constants of a tile and its place in LDS. T = Half or Bf16.
+/// Constants of a tile and its place in LDS. T = Half or Bf16. Fragments are of 32 rows.
 template <class T, MfmaShape shape>
 struct MfmaTile {
   using Element = T;
   static constexpr MfmaShape kShape = shape;
   static constexpr int kRows = shape.rows;
   static constexpr int kColumns = shape.columns;
+  static constexpr int kStages = shape.stages();
   static constexpr int kStepDepth = shape.step_depth();
   static constexpr int kThreads = shape.threads();
   static constexpr int kChunks = shape.chunks();
   static constexpr int kRowsAtOnce = kThreads / kChunks;  ///< rows that the block's threads copy with one chunk each
   static constexpr int kRowLoads = kRows / kRowsAtOnce;
-  static constexpr int kColumnLoads = kColumns / kRowsAtOnce;
-  static constexpr int kWaveRows = kRows / shape.row_waves;
-  static constexpr int kWaveColumns = kColumns / shape.column_waves;
-  static constexpr int kRowFragments = kWaveRows / 16;
-  static constexpr int kColumnFragments = kWaveColumns / 16;
-  static constexpr int kSlices = shape.depth / 32;  ///< 32 elements of K each; a lane reads 16 bytes of each
-  static constexpr int kSums = kRowFragments * kColumnFragments * 4;
+  static constexpr int kColumnLoads = shape.w_in_lds() ? kColumns / kRowsAtOnce : 0;
+  static constexpr int kMultipliedFragments = kRows / shape.row_waves / 32;   ///< rows of x that a wave multiplies
+  static constexpr int kRowFragments = kMultipliedFragments / shape.k_waves;  ///< of which it stores these
+  static constexpr int kColumnFragments = kColumns / shape.column_waves / 32;
+  static constexpr int kSlices = shape.depth / shape.k_waves / 16;  ///< of a wave: 16 elements of K each
+  static constexpr int kSums = kRowFragments * kColumnFragments * 16;
   static constexpr int kColumnsOffset = kRows * shape.row_bytes();  ///< byte offset of w's part of a stage
   static constexpr bool kWholeLines = shape.row_bytes() >= 128;
-  static_assert(kRows % kRowsAtOnce == 0 && kColumns % kRowsAtOnce == 0 && kWaveColumns % 32 == 0);
+  static_assert(kRows % kRowsAtOnce == 0 && (!shape.w_in_lds() || kColumns % kRowsAtOnce == 0) && kSlices == 2);
+  static_assert(shape.k_waves == 1 || (shape.k_waves == 2 && shape.row_waves == 1));
 
-  Shared<std::byte> memory;  ///< two stages
+  Shared<std::byte> memory;  ///< two stages, then the sums that waves exchange
 
   FARWARP_DEVICE Shared<std::byte> stage(int number) const { return memory + number * shape.stage_bytes(); }
-  /// [thread] First row and column of the tile that the thread's wave sums.
-  FARWARP_DEVICE static int wave_row() { return warp_index() / shape.column_waves * kWaveRows; }
-  FARWARP_DEVICE static int wave_column() { return warp_index() % shape.column_waves * kWaveColumns; }
+  /// [thread] Which part of a stage's K the thread's wave multiplies.
+  FARWARP_DEVICE static int k_wave() { return warp_index() / (shape.row_waves * shape.column_waves); }
+  /// [thread] First row and column of the tile that the thread's wave stores.
+  FARWARP_DEVICE static int wave_row() { return warp_index() / shape.column_waves * kRowFragments * 32; }
+  FARWARP_DEVICE static int wave_column() { return warp_index() % shape.column_waves * kColumnFragments * 32; }
 };
 
-/// The chunks of one stage that a thread carries from memory to LDS.
+/// The chunks of one stage that a thread carries from memory to LDS: x's, then w's.
 template <class Tile>
 struct Transit {
-  Vec16 rows[Tile::kRowLoads];
-  Vec16 columns[Tile::kColumnLoads];
+  Vec16 chunks[Tile::kRowLoads + Tile::kColumnLoads];
+};
+
+/// A wave's operands of one stage. A lane has 16 bytes of each slice: mfma32_operand().
+template <class Tile>
+struct RowFragments {
+  Vec16 of[Tile::kSlices][Tile::kMultipliedFragments];
+};
+template <class Tile>
+struct ColumnFragments {
+  Vec16 of[Tile::kSlices][Tile::kColumnFragments];
 };
 
 /// An operand in memory: `count` rows of K elements. `pitch`: elements from one row to the next. Rows are 16-byte
@@ -86,34 +99,58 @@ class TileSource {
     rows_ = Global<const std::byte>(reinterpret_cast<const std::byte*>(x.first + row * x.pitch));
     columns_ = Global<const std::byte>(reinterpret_cast<const std::byte*>(w.first + column * w.pitch));
     // Rows outside the matrix repeat the last row. Their sums are not stored.
-    const auto offset = [](const Operand<T>& operand, int first, int index) {
+    const auto offset = [](const Operand<T>& operand, int first, int index, int element) {
       const int last = operand.count - 1 - first;
-      return static_cast<std::uint32_t>((index < last ? index : last) * operand.pitch * sizeof(T));
+      return static_cast<std::uint32_t>(((index < last ? index : last) * operand.pitch + element) * sizeof(T));
     };
     const int mine = thread_index() / Tile::kChunks;
 #pragma unroll
-    for (int i = 0; i < Tile::kRowLoads; ++i) row_offsets_[i] = offset(x, row, mine + i * Tile::kRowsAtOnce);
+    for (int i = 0; i < Tile::kRowLoads; ++i)
+      offsets_[i] = offset(x, row, mine + i * Tile::kRowsAtOnce, first_copied());
+    if constexpr (Tile::kShape.w_in_lds()) {
 #pragma unroll
-    for (int i = 0; i < Tile::kColumnLoads; ++i)
-      column_offsets_[i] = offset(w, column, column_in_row(mine + i * Tile::kRowsAtOnce));
+      for (int i = 0; i < Tile::kColumnLoads; ++i)
+        offsets_[Tile::kRowLoads + i] = offset(w, column, column_in_row(mine + i * Tile::kRowsAtOnce), first_copied());
+    } else {
+#pragma unroll
+      for (int i = 0; i < Tile::kColumnFragments; ++i) {
+        const int w_row = Tile::wave_column() + 32 * i + column_in_row(mfma32_operand(lane_index(), 0).row);
+        fragment_offsets_[i] = offset(w, column, w_row, first_of_fragment());
+      }
+    }
   }
 
   /// [thread] Loads this thread's part of the stage that begins at element `k`. `depth`: elements of K in a row; chunks
   /// after them are zeros.
   FARWARP_DEVICE void load(int k, int depth, Transit<Tile>& transit) const {
-    const int wanted = k + thread_index() % Tile::kChunks * 8;
-    const std::uint32_t at = wanted < depth ? static_cast<std::uint32_t>(wanted) * sizeof(T) : kNoAddress;
+    const bool exists = first_copied() < depth - k;
 #pragma unroll
-    for (int i = 0; i < Tile::kRowLoads; ++i) transit.rows[i] = load_from<Vec16>(rows_, 0, row_offsets_[i] + at);
+    for (int i = 0; i < Tile::kRowLoads + Tile::kColumnLoads; ++i)
+      transit.chunks[i] =
+          load_from<Vec16>(i < Tile::kRowLoads ? rows_ : columns_, k * sizeof(T), exists ? offsets_[i] : kNoAddress);
+  }
+  /// [thread] Loads the lane's part of w's fragments of that stage.
+  FARWARP_DEVICE void load(int k, int depth, ColumnFragments<Tile>& fragments) const {
 #pragma unroll
-    for (int i = 0; i < Tile::kColumnLoads; ++i)
-      transit.columns[i] = load_from<Vec16>(columns_, 0, column_offsets_[i] + at);
+    for (int slice = 0; slice < Tile::kSlices; ++slice) {
+      const bool exists = first_of_fragment() < depth - k - 16 * slice;
+#pragma unroll
+      for (int i = 0; i < Tile::kColumnFragments; ++i)
+        fragments.of[slice][i] =
+            load_from<Vec16>(columns_, k * sizeof(T), exists ? fragment_offsets_[i] + 32 * slice : kNoAddress);
+    }
   }
 
  private:
+  /// Of a stage's elements of K, the first that the thread copies, and the first of its part of a fragment.
+  FARWARP_DEVICE static int first_copied() { return thread_index() % Tile::kChunks * 8; }
+  FARWARP_DEVICE static int first_of_fragment() {
+    return Tile::k_wave() * Tile::kSlices * 16 + mfma32_operand(lane_index(), 0).column;
+  }
+
   Global<const std::byte> rows_, columns_;  // the same for all threads; offsets from there are below 2^31
-  std::uint32_t row_offsets_[Tile::kRowLoads];
-  std::uint32_t column_offsets_[Tile::kColumnLoads];
+  std::uint32_t offsets_[Tile::kRowLoads + Tile::kColumnLoads];
+  std::uint32_t fragment_offsets_[Tile::kColumnFragments];  // if w does not go through LDS
 };
 
 /// [thread] Writes a stage's chunks into LDS.
@@ -127,59 +164,77 @@ FARWARP_DEVICE void put_stage(const Tile& tile, int number, const Transit<Tile>&
     store(Shared<Vec16>(reinterpret_cast<Vec16*>((at + offset).raw)), chunk);
   };
 #pragma unroll
-  for (int i = 0; i < Tile::kRowLoads; ++i) put(i * kStride, transit.rows[i]);
+  for (int i = 0; i < Tile::kRowLoads; ++i) put(i * kStride, transit.chunks[i]);
 #pragma unroll
-  for (int i = 0; i < Tile::kColumnLoads; ++i) put(Tile::kColumnsOffset + i * kStride, transit.columns[i]);
+  for (int i = 0; i < Tile::kColumnLoads; ++i)
+    put(Tile::kColumnsOffset + i * kStride, transit.chunks[Tile::kRowLoads + i]);
 }
 
-/// A wave's operands of one stage. Each chunk has 8 elements of K for two instructions, 4 for each. Both operands
-/// divide their chunks in the same way, so which elements an instruction takes does not matter.
-template <class Tile>
-struct Fragments {
-  Vec16 rows[Tile::kSlices][Tile::kRowFragments];
-  Vec16 columns[Tile::kSlices][Tile::kColumnFragments];
-};
-
-/// [warp] Reads the wave's operands of a stage.
-template <class Tile>
-FARWARP_DEVICE void read_fragments(const Tile& tile, int number, Fragments<Tile>& fragments) {
-  const MatrixIndex lane = mfma_operand(lane_index(), 0);
-  const auto read = [&](Shared<std::byte> first, int slice, int fragment) {
-    const int offset = chunk_offset(lane.row, 4 * slice + lane.column / 4, Tile::kChunks);
-    const auto at = first + (offset + fragment * 16 * Tile::kShape.row_bytes());
-    return load(Shared<const Vec16>(reinterpret_cast<const Vec16*>(at.raw)));
-  };
-  const Shared<std::byte> rows = tile.stage(number) + Tile::wave_row() * Tile::kShape.row_bytes();
-  const Shared<std::byte> columns =
-      tile.stage(number) + (Tile::kColumnsOffset + Tile::wave_column() * Tile::kShape.row_bytes());
+/// [warp] Reads fragments of the stage whose rows begin at `rows`.
+template <class Tile, int slices, int count>
+FARWARP_DEVICE void read_fragments(Shared<std::byte> rows, Vec16 (&fragments)[slices][count]) {
+  const MatrixIndex lane = mfma32_operand(lane_index(), 0);
 #pragma unroll
-  for (int slice = 0; slice < Tile::kSlices; ++slice) {
+  for (int slice = 0; slice < slices; ++slice) {
+    const int chunk = 2 * (Tile::k_wave() * slices + slice) + lane.column / 8;
+    const Shared<std::byte> at = rows + chunk_offset(lane.row, chunk, Tile::kChunks);
 #pragma unroll
-    for (int i = 0; i < Tile::kRowFragments; ++i) fragments.rows[slice][i] = read(rows, slice, i);
-#pragma unroll
-    for (int i = 0; i < Tile::kColumnFragments; ++i) fragments.columns[slice][i] = read(columns, slice, i);
+    for (int i = 0; i < count; ++i)
+      fragments[slice][i] =
+          load(Shared<const Vec16>(reinterpret_cast<const Vec16*>((at + i * 32 * Tile::kShape.row_bytes()).raw)));
   }
 }
 
-/// [warp] Adds half of a stage's products, half = 0 or 1. w is the instruction's left operand, so that a lane's 4 sums
-/// of one product are neighbours in a row of y. They begin at sums[(row fragment * kColumnFragments + column fragment)
-/// * 4].
+/// A wave's sums of a tile. w is the instruction's left operand, so that a lane's sums of one product lie in a row of y.
 template <class Tile>
-FARWARP_DEVICE void multiply_half(int half, const Fragments<Tile>& fragments, float (&sums)[Tile::kSums]) {
+struct WaveSums {
+  Mfma32Sums of[Tile::kMultipliedFragments][Tile::kColumnFragments];
+};
+
+/// [warp] Adds the products of a slice of a stage.
+template <class Tile>
+FARWARP_DEVICE void multiply_slice(int slice, const RowFragments<Tile>& rows, const ColumnFragments<Tile>& columns,
+                                   WaveSums<Tile>& sums) {
 #pragma unroll
-  for (int quarter = half * Tile::kSlices; quarter < (half + 1) * Tile::kSlices; ++quarter) {
-    const auto part = [&](Vec16 chunk) { return quarter % 2 == 0 ? chunk.lo : chunk.hi; };
+  for (int i = 0; i < Tile::kMultipliedFragments; ++i) {
 #pragma unroll
-    for (int i = 0; i < Tile::kRowFragments; ++i) {
+    for (int j = 0; j < Tile::kColumnFragments; ++j)
+      mfma32<typename Tile::Element>(sums.of[i][j], columns.of[slice][j], rows.of[slice][i]);
+  }
+}
+
+/// [block] The sums that the wave stores. If two waves have summed halves of K, each gives the other one the rows that
+/// it does not store. The place in LDS is written again after the barriers of the next tile's stages.
+template <class Tile>
+FARWARP_DEVICE void stored_sums(const Tile& tile, const WaveSums<Tile>& wave, float (&sums)[Tile::kSums]) {
+  if constexpr (Tile::kShape.k_waves == 1) {
 #pragma unroll
-      for (int j = 0; j < Tile::kColumnFragments; ++j) {
-        float* const sum = &sums[(i * Tile::kColumnFragments + j) * 4];
-        float four[4] = {sum[0], sum[1], sum[2], sum[3]};
-        mfma<typename Tile::Element>(four, part(fragments.columns[quarter / 2][j]),
-                                     part(fragments.rows[quarter / 2][i]));
+    for (int i = 0; i < Tile::kSums; ++i)
+      sums[i] = wave.of[i / 16 / Tile::kColumnFragments][i / 16 % Tile::kColumnFragments][i % 16];
+  } else {
+    static_assert(Tile::kRowFragments == 1 && Tile::kColumnFragments == 1);
+    struct Four {
+      float value[4];
+    };
+    const bool first = uniform(Tile::k_wave()) == 0;
+    const auto at = [&](int of_wave, int i) {
+      return Shared<Vec16>(reinterpret_cast<Vec16*>((tile.memory + Tile::kShape.exchange()).raw)) +
+             ((of_wave * 4 + i) * 64 + lane_index());
+    };
 #pragma unroll
-        for (int index = 0; index < 4; ++index) sum[index] = four[index];
-      }
+    for (int i = 0; i < 4; ++i) {
+      Four given;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) given.value[j] = first ? wave.of[1][0][4 * i + j] : wave.of[0][0][4 * i + j];
+      store(at(warp_index(), i), std::bit_cast<Vec16>(given));
+    }
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const auto taken = std::bit_cast<Four>(load(at(warp_index() ^ Tile::kShape.column_waves, i)));
+#pragma unroll
+      for (int j = 0; j < 4; ++j)
+        sums[4 * i + j] = add(first ? wave.of[0][0][4 * i + j] : wave.of[1][0][4 * i + j], taken.value[j]);
     }
   }
 }
@@ -189,57 +244,82 @@ template <class Tile>
 struct MfmaPipeline {
   Tile tile;
   Transit<Tile> transit[2];
-  Fragments<Tile> fragments[2];
+  RowFragments<Tile> rows[2];
+  ColumnFragments<Tile> columns[Tile::kShape.w_in_lds() ? 2 : Tile::kStages];
 
-  /// [block] Fetches the first two steps. `feed.next()` moves to the next step, `feed.load(stage, transit)` loads one
-  /// of its stages.
+  /// [block] Fetches the first four stages. `feed.next()` moves to the next step, `feed.load(stage, ..)` loads one of its
+  /// stages.
   template <class Feed>
   FARWARP_DEVICE void start(Feed& feed) {
-    load_step(feed);
+    load_first(feed, 0);
 #pragma unroll
-    for (int stage = 0; stage < 2; ++stage) put_stage(tile, stage, transit[stage]);
-    load_step(feed);
+    for (int half = 0; half < 2; ++half) put_stage(tile, half, transit[half]);
+    load_first(feed, 2);
     block_sync();
-    read_fragments(tile, 0, fragments[0]);
+    read(0);
   }
 
   /// [block] Adds the products of the oldest step fetched, and fetches one more.
   template <class Feed>
-  FARWARP_DEVICE void step(Feed& feed, float (&sums)[Tile::kSums]) {
+  FARWARP_DEVICE void step(Feed& feed, WaveSums<Tile>& sums) {
     feed.next();
     stage<0>(feed, sums);
     stage<1>(feed, sums);
+    if constexpr (Tile::kStages == 4) {
+      stage<2>(feed, sums);
+      stage<3>(feed, sums);
+    }
   }
 
  private:
+  /// [block] Loads stages `first` and `first` + 1 of the first four.
   template <class Feed>
-  FARWARP_DEVICE void load_step(Feed& feed) {
-    feed.next();
+  FARWARP_DEVICE void load_first(Feed& feed, int first) {
 #pragma unroll
-    for (int stage = 0; stage < 2; ++stage) {
-      feed.load(stage, transit[stage]);
+    for (int half = 0; half < 2; ++half) {
+      const int number = (first + half) % Tile::kStages;
+      if (number == 0) feed.next();
+      feed.load(number, transit[half]);
+      if constexpr (!Tile::kShape.w_in_lds()) feed.load(number, columns[number]);
       // keeps loads in the order of the loop in stage(), which otherwise waits for more loads than it needs
       schedule_fence();
     }
   }
 
+  /// [warp] From LDS.
+  FARWARP_DEVICE void read(int half) {
+    const Shared<std::byte> from = tile.stage(half);
+    const int first = Tile::kShape.k_waves == 1 ? Tile::wave_row() : 0;
+    read_fragments<Tile>(from + first * Tile::kShape.row_bytes(), rows[half].of);
+    if constexpr (Tile::kShape.w_in_lds())
+      read_fragments<Tile>(from + (Tile::kColumnsOffset + Tile::wave_column() * Tile::kShape.row_bytes()),
+                           columns[half].of);
+  }
+
   template <int current, class Feed>
-  FARWARP_DEVICE void stage(Feed& feed, float (&sums)[Tile::kSums]) {
+  FARWARP_DEVICE void stage(Feed& feed, WaveSums<Tile>& sums) {
+    constexpr int kHalf = current % 2;
+    auto& of_w = columns[Tile::kShape.w_in_lds() ? kHalf : current];
     block_sync();
     schedule_fence();
-    read_fragments(tile, 1 - current, fragments[1 - current]);
-    multiply_half(0, fragments[current], sums);
+    read(1 - kHalf);
+    multiply_slice(0, rows[kHalf], of_w, sums);
     schedule_fence();
-    put_stage(tile, current, transit[current]);
+    put_stage(tile, kHalf, transit[kHalf]);
     if constexpr (Tile::kWholeLines) {
-      feed.load(current, transit[current]);
-    } else if constexpr (current == 1) {
-      feed.load(0, transit[0]);
-      schedule_fence();  // as in load_step()
-      feed.load(1, transit[1]);
+      feed.load(current, transit[kHalf]);
+      schedule_fence();
+    } else if constexpr (kHalf == 1) {
+      feed.load(current - 1, transit[0]);
+      schedule_fence();  // as in load_first()
+      feed.load(current, transit[1]);
     }
-    multiply_half(1, fragments[current], sums);
+    multiply_slice(1, rows[kHalf], of_w, sums);
     schedule_fence();
+    if constexpr (!Tile::kShape.w_in_lds()) {
+      feed.load(current, of_w);
+      schedule_fence();
+    }
   }
 };
 

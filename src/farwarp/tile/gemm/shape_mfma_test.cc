@@ -43,13 +43,13 @@ TEST(MfmaShape, WritesAreFreeOfBankConflicts) {
 TEST(MfmaShape, ReadsAreFreeOfBankConflicts) {
   constexpr int kFirsts[][2] = {{0, 20}, {4, 16}, {8, 28}, {12, 24}, {32, 52}, {36, 48}, {40, 60}, {44, 56}};
   for (const int chunks : kChunkCounts) {
-    for (int slice = 0; slice < chunks / 4; ++slice) {
+    for (int slice = 0; slice < chunks / 2; ++slice) {
       for (const auto& firsts : kFirsts) {
         std::set<int> banks;
         for (const int first : firsts) {
           for (int lane = first; lane < first + 4; ++lane) {
-            const MatrixIndex at = mfma_operand(lane, 0);
-            banks.insert(banks_of(chunk_offset(at.row, 4 * slice + at.column / 4, chunks)));
+            const MatrixIndex at = mfma32_operand(lane, 0);
+            banks.insert(banks_of(chunk_offset(at.row, 2 * slice + at.column / 8, chunks)));
           }
         }
         EXPECT_EQ(banks.size(), 8u) << "lanes " << firsts[0] << " and " << firsts[1] << ", " << chunks << " chunks";
@@ -60,9 +60,10 @@ TEST(MfmaShape, ReadsAreFreeOfBankConflicts) {
 
 TEST(MfmaShape, ALaneHoldsEightNeighboursOfARowOfY) {
   for (int lane = 0; lane < 64; ++lane) {
-    const int first = column_in_row(mfma_sum(lane, 0).row);
+    const int first = column_in_row(mfma32_sum(lane, 0).row);
     EXPECT_EQ(first % 8, 0);
-    for (int i = 0; i < 8; ++i) EXPECT_EQ(column_in_row(16 * (i / 4) + mfma_sum(lane, i % 4).row), first + i) << lane;
+    for (int i = 0; i < 16; ++i)
+      EXPECT_EQ(column_in_row(mfma32_sum(lane, i).row), first + i / 8 * 16 + i % 8) << lane << ", " << i;
   }
   std::vector<int> columns;
   for (int row = 0; row < 128; ++row) columns.push_back(column_in_row(row));
