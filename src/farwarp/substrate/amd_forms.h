@@ -27,6 +27,11 @@ FARWARP_DEVICE void store_to(Global<std::byte> base, std::uint32_t uniform_offse
 /// anew, instead of keeping that in registers from an earlier place.
 FARWARP_DEVICE int recomputed(int value);
 
+/// [thread] Returns `value`. On AMD it has been loaded then. CDNA counts loads and stores in one order, so a wait for a
+/// load is one for all stores before it, too: if all loads of a batch have arrived before its first store, no store
+/// waits for another one.
+FARWARP_DEVICE Vec16 arrived(Vec16 value);
+
 /// Two numbers with which AMD computes in one instruction.
 struct FloatPair {
   float first, second;

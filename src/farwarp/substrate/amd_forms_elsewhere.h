@@ -21,6 +21,7 @@ FARWARP_DEVICE std::uint32_t upper_halves(std::uint32_t first, std::uint32_t sec
 }
 
 FARWARP_DEVICE int recomputed(int value) { return value; }
+FARWARP_DEVICE Vec16 arrived(Vec16 value) { return value; }
 
 template <class T>
 FARWARP_DEVICE T load_from(Global<const std::byte> base, std::uint32_t uniform_offset, std::uint32_t offset) {

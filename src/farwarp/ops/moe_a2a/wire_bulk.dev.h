@@ -47,6 +47,8 @@ class Fp8RowPut {
 
  private:
   static constexpr int kAhead = 4;  // vectors that a lane has in flight
+  // Otherwise when all vectors have arrived: arrived().
+  static constexpr bool kEmitsAtOnce = Target::kHasBulkCopy;
   // The most numbers that fit into the staging buffer with their scales, in multiples of kFp8Align, so that both are
   // aligned to 16 bytes.
   static constexpr int kStagingNumbers = kStagingBytes / (kFp8Align + kFp8Align / kScaleGroup * 4) * kFp8Align;
@@ -69,11 +71,19 @@ class Fp8RowPut {
         const int u = base + a * kStride + lane_index();
         vectors[a] = u < last ? load<Cache::streaming>(x + u) : Vector{};
       }
+      Fp8Vector results[kAhead];
 #pragma unroll
       for (int a = 0; a < kAhead; ++a) {
         const int u = base + a * kStride + lane_index();
-        const Fp8Vector vector = quantised(args, vectors[a]);
-        if (u < last) emit(u, vector);
+        results[a] = quantised(args, vectors[a]);
+        if (kEmitsAtOnce && u < last) emit(u, results[a]);
+      }
+      if constexpr (kEmitsAtOnce) continue;
+      schedule_fence();
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        const int u = base + a * kStride + lane_index();
+        if (u < last) emit(u, results[a]);
       }
     }
   }

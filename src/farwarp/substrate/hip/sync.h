@@ -34,6 +34,11 @@ FARWARP_DEVICE int recomputed(int value) {
   return value;
 }
 
+FARWARP_DEVICE Vec16 arrived(Vec16 value) {
+  asm volatile("" : "+v"(value.lo), "+v"(value.hi));
+  return value;
+}
+
 // A wave runs in lockstep and its accesses complete in order. Only the compiler must not reorder them.
 FARWARP_DEVICE void warp_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");

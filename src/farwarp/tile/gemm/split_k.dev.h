@@ -153,11 +153,20 @@ FARWARP_DEVICE bool sum_splits(const SplitSpace& space, const SplitPart& part, c
       count <= 32 ? 2 : 1;  // splits whose sums are loaded together; registers limit it
 #pragma unroll kAtOnce
   for (int from = 0; from < space.splits; ++from) {
+    constexpr int kLoads = 8;  // that wait for memory together
 #pragma unroll
-    for (int i = 0; i < count / 4; ++i) {
-      const auto four = std::bit_cast<FourSums>(load(all + (of_split * from + i * threads)));
+    for (int first = 0; first < count / 4; first += kLoads) {
+      Vec16 fours[kLoads];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) total[4 * i + j] = add(total[4 * i + j], four.value[j]);
+      for (int i = 0; i < kLoads; ++i) {
+        if (first + i < count / 4) fours[i] = load(all + (of_split * from + (first + i) * threads));
+      }
+      if constexpr (count > 4 * kLoads) schedule_fence();  // otherwise AMD's compiler waits for each load
+#pragma unroll
+      for (int i = 0; i < 4 * kLoads; ++i) {
+        const int sum = 4 * first + i;
+        if (sum < count) total[sum] = add(total[sum], std::bit_cast<FourSums>(fours[i / 4]).value[i % 4]);
+      }
     }
   }
   return true;

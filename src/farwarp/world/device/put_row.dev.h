@@ -54,23 +54,60 @@ class BulkRowPut {
   std::uint32_t parity_ = 0;
 };
 
-/// Through registers with 16-byte accesses, all lanes of the warp.
+/// Through registers with 16-byte accesses, all lanes of the warp. All loads of a batch arrive before its first store:
+/// arrived(). Loads have no conditions, after which each store would wait for the one before it.
 class VectorRowPut {
  public:
   FARWARP_DEVICE VectorRowPut(Shared<std::byte>, int, Shared<Mbarrier>) {}
 
+  /// [warp] As BulkRowPut::put(); true on all lanes.
   template <int count>
   FARWARP_DEVICE bool put(Call&, Global<const std::byte> source, int bytes, const Peer<std::byte> (&to)[count],
                           std::uint32_t wanted, std::uint32_t) {
-    for (int offset = lane_index() * 16; offset < bytes; offset += Target::kWarpSize * 16) {
-      const Vec16 value =
-          load<Cache::streaming>(Global<const Vec16>(reinterpret_cast<const Vec16*>(source.raw + offset)));
+    constexpr int kStride = Target::kWarpSize * 16;
+    for (int first = lane_index() * 16; first < bytes; first += kBatch * kStride)
+      put_batch(source + first, kStride, (bytes - first + kStride - 1) / kStride, to, first, wanted);
+    return true;
+  }
+  /// [warp] Copies the first `bytes` bytes of each of `rows` rows, which are `pitch` bytes apart, in `source` and in
+  /// each of `to`.
+  template <int count>
+  FARWARP_DEVICE void put_rows(Global<const std::byte> source, int rows, int pitch, int bytes,
+                               const Peer<std::byte> (&to)[count], std::uint32_t wanted) {
+    for (int first = lane_index() * 16; first < bytes; first += Target::kWarpSize * 16) {
+      for (int row = 0; row < rows; row += kBatch)
+        put_batch(source + (std::int64_t{row} * pitch + first), pitch, rows - row, to,
+                  std::int64_t{row} * pitch + first, wanted);
+    }
+  }
+
+ private:
+  static constexpr int kBatch = 8;
+
+  /// [thread] Copies the first kBatch of `vectors` vectors, of which there is one at least, `distance` bytes apart, to
+  /// `offset` bytes after each of `to`.
+  template <int count>
+  FARWARP_DEVICE static void put_batch(Global<const std::byte> from, int distance, int vectors,
+                                       const Peer<std::byte> (&to)[count], std::int64_t offset, std::uint32_t wanted) {
+    Vec16 values[kBatch];
 #pragma unroll
-      for (int i = 0; i < count; ++i) {
-        if (wanted >> i & 1) store<Cache::streaming>(Peer<Vec16>(reinterpret_cast<Vec16*>(to[i].raw + offset)), value);
+    for (int v = 0; v < kBatch; ++v) {
+      const std::byte* const at = from.raw + std::int64_t{v < vectors ? v : vectors - 1} * distance;
+      values[v] = load<Cache::streaming>(Global<const Vec16>(reinterpret_cast<const Vec16*>(at)));
+    }
+    schedule_fence();
+#pragma unroll
+    for (Vec16& value : values) value = arrived(value);
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+      if (!(wanted >> i & 1)) continue;
+      std::byte* at = to[i].raw + offset;
+#pragma unroll
+      for (int v = 0; v < kBatch; ++v) {
+        if (v < vectors) store<Cache::streaming>(Peer<Vec16>(reinterpret_cast<Vec16*>(at)), values[v]);
+        at += recomputed(distance);  // 64 addresses would not fit into registers
       }
     }
-    return true;
   }
 };
 

@@ -103,21 +103,19 @@ class VectorBoxPut {
     const int end_row = first_row + args.pieces.rows < args.shard_rows ? first_row + args.pieces.rows : args.shard_rows;
     const int first = piece.depth * args.pieces.depth;
     const int columns = args.k - first < args.pieces.depth ? args.k - first : args.pieces.depth;
-    VectorRowPut put({}, 0, {});
-    for (int row = first_row; row < end_row; ++row) {
-      const std::int64_t from = (static_cast<std::int64_t>(row) * args.k + first) * 2;
-      const std::int64_t shard = static_cast<std::int64_t>(args.view.rank) * args.shard_rows * args.k * 2;
-      Peer<std::byte> to[kMaxRanks];
-      std::uint32_t wanted = 0;
-      for_each_target(args, [&](int rank) { wanted |= 1u << rank; });
+    const std::int64_t pitch = std::int64_t{args.k} * 2;
+    const std::int64_t from = first_row * pitch + std::int64_t{first} * 2;
+    const std::int64_t shard = args.view.rank * (args.shard_rows * pitch);
+    Peer<std::byte> to[kMaxRanks];
+    std::uint32_t wanted = 0;
+    for_each_target(args, [&](int rank) { wanted |= 1u << rank; });
 #pragma unroll
-      for (int rank = 0; rank < kMaxRanks; ++rank) {
-        if (wanted >> rank & 1)
-          to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered_of(call.epoch) + shard + from);
-      }
-      const Global<const std::byte> source(static_cast<const std::byte*>(args.own_x) + from);
-      put.put(call, source, columns * 2, to, wanted, kSitePiece);
+    for (int rank = 0; rank < kMaxRanks; ++rank) {
+      if (wanted >> rank & 1)
+        to[rank] = Peer<std::byte>(args.view.heap[rank] + args.gathered_of(call.epoch) + shard + from);
     }
+    VectorRowPut({}, 0, {}).put_rows(Global<const std::byte>(static_cast<const std::byte*>(args.own_x) + from),
+                                     end_row - first_row, args.k * 2, columns * 2, to, wanted);
     return call.live;
   }
 };
