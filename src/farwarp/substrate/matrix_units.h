@@ -78,7 +78,11 @@ FARWARP_DEVICE void mma(float (&sums)[4], const std::uint64_t (&a)[2], std::uint
 /// and of B (`b`).
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b);
-/// [warp] The same. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all the
+/// [warp] sums[16 x 16] += A[16 x 32] * B[16 x 32]^T. Each thread gives eight elements of a row of A and the same eight
+/// of B. One instruction on gfx950, two on gfx942.
+template <class T>
+FARWARP_DEVICE void mfma(float (&sums)[4], Vec16 a, Vec16 b);
+/// [warp] As the first one. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all the
 /// time. With arrays it copies sums that several loops accumulate.
 template <class T>
 FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b);

@@ -45,8 +45,8 @@ struct WaveBlock {
 };
 
 /// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16. Two mfma
-/// take it.
-template <class T, int dim>
+/// take it. fp8: in the order of widen_fp8(), which the keys have, too.
+template <class T, int dim, bool fp8>
 FARWARP_DEVICE void load_queries(const Args& args, int item, Vec16 (&q)[dim / 32]) {
   const int row = lane_index() % 16, rows = rows_of(args, item);
   const Global<const T> from =
@@ -57,6 +57,12 @@ FARWARP_DEVICE void load_queries(const Args& args, int item, Vec16 (&q)[dim / 32
     q[i] = row < rows && element < args.head_dim
                ? load(Global<const Vec16>(reinterpret_cast<const Vec16*>((from + element).raw)))
                : Vec16{0, 0};
+    if constexpr (fp8) {
+      for (std::uint64_t* const four : {&q[i].lo, &q[i].hi}) {
+        const auto first = static_cast<std::uint32_t>(*four), second = static_cast<std::uint32_t>(*four >> 32);
+        *four = pair_of(lower_halves(first, second), upper_halves(first, second));
+      }
+    }
   }
 }
 
@@ -68,8 +74,7 @@ FARWARP_DEVICE void multiply_keys(const Args& args, const Vec16 (&q)[Block::kDim
   for (int i = 0; i < Block::kDim / 32; ++i) {
     std::uint32_t k[4];
     widen<typename Block::T, Block::kFp8, 8>(stage.k[i], 32 * i + 8 * (lane_index() / 16) < args.head_dim, k);
-    mfma<typename Block::T>(scores, pair_of(k[0], k[1]), q[i].lo);
-    mfma<typename Block::T>(scores, pair_of(k[2], k[3]), q[i].hi);
+    mfma<typename Block::T>(scores, Vec16{pair_of(k[0], k[1]), pair_of(k[2], k[3])}, q[i]);
   }
 }
 
@@ -116,8 +121,9 @@ FARWARP_DEVICE void multiply_values(const Args& args, const KeyPlaces& places, i
 #pragma unroll
   for (int j = 0; j < kColumns; j += 2) {
     const auto &a = rows[0][j / 2], &b = rows[1][j / 2], &c = rows[2][j / 2], &d = rows[3][j / 2];
-    mfma<T>(state.sums[j], pair_of(lower_halves(a, b), lower_halves(c, d)), p);
-    mfma<T>(state.sums[j + 1], pair_of(upper_halves(a, b), upper_halves(c, d)), p);
+    const int lower = Block::kFp8 ? j / 4 * 4 + j % 4 / 2 : j, upper = Block::kFp8 ? lower + 2 : j + 1;  // columns
+    mfma<T>(state.sums[lower], pair_of(lower_halves(a, b), lower_halves(c, d)), p);
+    mfma<T>(state.sums[upper], pair_of(upper_halves(a, b), upper_halves(c, d)), p);
   }
 }
 
@@ -140,7 +146,7 @@ FARWARP_DEVICE void attend(Call& call, const Args& args, const Block& block, con
   KeyPlaces places(args, work);
   auto even = load_stage<T, kDim, Block::kFp8>(args, places), odd = even;
   Vec16 q[kDim / 32];
-  load_queries<T, kDim>(args, item_number(args, work), q);
+  load_queries<T, kDim, Block::kFp8>(args, item_number(args, work), q);
   const float scale = of_keys(args, args.scale_log2, work.item);
   const int token = args.by_group.quotient(first_row_of(args, work.item) + lane_index() % 16);
   const int end = work.length - tokens + (token < tokens ? token : tokens - 1) + 1;

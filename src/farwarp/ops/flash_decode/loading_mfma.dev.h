@@ -108,7 +108,7 @@ FARWARP_DEVICE StageInTransit<dim, fp8> load_stage(const Args& args, KeyPlaces& 
   return stage;
 }
 
-/// `count` numbers as words of two numbers of T; zeros if they do not exist.
+/// `count` numbers as words of two numbers of T; zeros if they do not exist. fp8: four are in the order of widen_fp8().
 template <class T, bool fp8, int count>
 FARWARP_DEVICE void widen(Packed<count, fp8> packed, bool exists, std::uint32_t (&words)[count / 2]) {
   struct Raw {
@@ -118,12 +118,7 @@ FARWARP_DEVICE void widen(Packed<count, fp8> packed, bool exists, std::uint32_t 
 #pragma unroll
   for (int i = 0; i < count / 2; ++i) {
     if constexpr (fp8) {
-      if (i % 2 == 0) {
-        float four[4];
-        from_fp8(exists ? raw.word[i / 2] : 0u, four);
-        words[i] = static_cast<std::uint32_t>(round_pair<T>(four[0], four[1]));
-        words[i + 1] = static_cast<std::uint32_t>(round_pair<T>(four[2], four[3]));
-      }
+      if (i % 2 == 0) widen_fp8<T>(exists ? raw.word[i / 2] : 0u, words[i], words[i + 1]);
     } else {
       words[i] = exists ? raw.word[i] : 0u;
     }

@@ -73,18 +73,23 @@ FARWARP_DEVICE std::uint32_t to_fp8(const float (&values)[4]) {
 }
 FARWARP_DEVICE void from_fp8(std::uint32_t bytes, float (&values)[4]) {
   const auto word = static_cast<int>(bytes);
-  values[0] = __builtin_amdgcn_cvt_f32_fp8(word, 0);
-  values[1] = __builtin_amdgcn_cvt_f32_fp8(word, 1);
-  values[2] = __builtin_amdgcn_cvt_f32_fp8(word, 2);
-  values[3] = __builtin_amdgcn_cvt_f32_fp8(word, 3);
+  const auto lower = __builtin_amdgcn_cvt_pk_f32_fp8(word, false), upper = __builtin_amdgcn_cvt_pk_f32_fp8(word, true);
+  values[0] = lower[0], values[1] = lower[1], values[2] = upper[0], values[3] = upper[1];
 }
 
+// Nothing is rounded: a number of 8 bits is one of T, too.
 template <class T>
 FARWARP_DEVICE void widen_fp8(std::uint32_t bytes, std::uint32_t& even, std::uint32_t& odd) {
   float values[4];
   from_fp8(bytes, values);
-  even = round_pair<T>(values[0], values[2]);
-  odd = round_pair<T>(values[1], values[3]);
+  const auto exact_pair = [](float first, float second) {
+    if constexpr (std::is_same_v<T, Half>)
+      return std::bit_cast<std::uint32_t>(__builtin_amdgcn_cvt_pkrtz(first, second));
+    else
+      return upper_halves(std::bit_cast<std::uint32_t>(first), std::bit_cast<std::uint32_t>(second));
+  };
+  even = exact_pair(values[0], values[2]);
+  odd = exact_pair(values[1], values[3]);
 }
 
 FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return __builtin_fmaf(a, b, c); }

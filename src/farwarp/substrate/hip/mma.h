@@ -32,6 +32,25 @@ FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
 }
 
 template <class T>
+FARWARP_DEVICE void mfma(float (&sums)[4], Vec16 a, Vec16 b) {
+#if defined(__gfx950__)
+  MfmaSums four = {sums[0], sums[1], sums[2], sums[3]};
+  if constexpr (std::is_same_v<T, Half>) {
+    four = __builtin_amdgcn_mfma_f32_16x16x32_f16(std::bit_cast<gcn::Half8>(a), std::bit_cast<gcn::Half8>(b), four, 0,
+                                                  0, 0);
+  } else {
+    four = __builtin_amdgcn_mfma_f32_16x16x32_bf16(std::bit_cast<gcn::Bf16x8>(a), std::bit_cast<gcn::Bf16x8>(b), four,
+                                                   0, 0, 0);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sums[i] = four[i];
+#else
+  mfma<T>(sums, a.lo, b.lo);
+  mfma<T>(sums, a.hi, b.hi);
+#endif
+}
+
+template <class T>
 FARWARP_DEVICE void mfma32(Mfma32Sums& sums, Vec16 a, Vec16 b) {
   constexpr bool kHalf = std::is_same_v<T, Half>;
 #if defined(__gfx950__)
