@@ -12,6 +12,8 @@ are about its resources and its main loop:
            (llvm-project pull request 178316).
   acquire  No `buffer_inv` executes while a load or atomic is in flight. The read of an acquire must have returned
            before the caches are invalidated.
+  sends    Streaming stores do not wait for each other. CDNA counts loads and stores in one order, so between two of
+           them that no load separates there is no wait for vmcnt(0), and no loop waits for one load and then stores.
   scratch  A kernel accesses no scratch memory, and nothing by flat addresses, which may be private. Private memory is
            device memory, so each access is a round trip. (A frame that is reserved and never accessed, as for spilt
            scalar registers, costs nothing.)
@@ -20,7 +22,8 @@ are about its resources and its main loop:
   lds      Static LDS is 128 bytes at most, because plans use the rest of the 64 KB (base/machine_shape.h).
   matrix   For a kernel called ..mfma..: the innermost loop around its matrix instructions reads LDS by 8 or 16 bytes
            and writes it by 16. At least half of the loop's matrix instructions are issued between a load from memory
-           and the wait for it. The composition of that loop is printed too.
+           and the wait for it. The composition of that loop is printed too, and an estimate of the cycles that it
+           takes each unit of gfx942.
   rate     For the kernels of MOST_INSTRUCTIONS: that loop has at most so many instructions for each 4,096
            multiplications of its matrix instructions, these included. On gfx942 a SIMD takes 16 cycles for so many, in
            which it issues four instructions of a wave.
@@ -37,12 +40,14 @@ INSTRUCTION = re.compile(r"^\s+(?P<name>[a-z][a-z0-9_]*)(?P<operands>[^/]*)//\s*
 
 WRITE = re.compile(r"^(global|flat|buffer)_(store|atomic)")
 READ = re.compile(r"^(global|flat|buffer)_(load|atomic)")
+STREAMING_STORE = re.compile(r"^global_store_\w+ .*\bnt\b")
 SCRATCH = re.compile(r"^(scratch|flat)_(load|store|atomic)")
 JUMP = re.compile(r"^s_(c?branch)")
 INDIRECT = re.compile(r"^s_(setpc|swappc|call)")
 DRAINED = re.compile(r"\bvmcnt\(0\)")
 OUTSTANDING = re.compile(r"\bvmcnt\((\d+)\)")
 MATRIX = re.compile(r"^v_s?mfmac?_")
+TRANSCENDENTAL = re.compile(r"^v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
 MATRIX_SIZE = re.compile(r"^v_s?mfmac?_f32_(\d+)x(\d+)x(\d+)_")
 LDS = re.compile(r"^ds_(read|write)")
 WIDE_LDS = re.compile(r"^ds_(read_b(64|128)|write_b128)$")
@@ -54,6 +59,8 @@ MOST_INSTRUCTIONS = (
     (re.compile(r"^(gemm|gemm_rs|gemm_ar)_mfma_\w+_64x128$"), 3.0),
     (re.compile(r"^attention_mfma_\w+_128$"), 3.4),
     (re.compile(r"^attention_mfma_\w+_64$"), 4.0),
+    (re.compile(r"^flash_decode_mfma_\w+_fp8_128$"), 28.0),  # 450 for 16 keys
+    (re.compile(r"^qwen3_gang_\d+$"), 20.0),
 )
 
 LANE_REGISTERS = 512
@@ -208,6 +215,62 @@ def rate(loop):
     return len(loop) / products(loop)
 
 
+def check_sends(instructions):
+    """Violations of the rule 'sends', as (address, text)."""
+    found = []
+    stored, waited = None, False
+    for instruction in instructions:
+        if STREAMING_STORE.match(str(instruction)):
+            if stored is not None and waited:
+                found.append((instruction.address, f"sends: '{instruction}' waits for '{stored}'"))
+            stored, waited = instruction, False
+        elif READ.match(instruction.name) or instruction.name in ("s_barrier", "s_branch", "s_endpgm"):
+            stored = None
+        elif instruction.name == "s_waitcnt" and DRAINED.search(instruction.operands):
+            waited = True
+    index = {instruction.address: i for i, instruction in enumerate(instructions)}
+    for i, instruction in enumerate(instructions):
+        if not JUMP.match(instruction.name):
+            continue
+        first = index.get(instruction.target(), len(instructions))
+        body = instructions[first : i + 1]
+        stores = [inside for inside in body if STREAMING_STORE.match(str(inside))]
+        waits = [inside for inside in body if inside.name == "s_waitcnt" and OUTSTANDING.search(inside.operands)]
+        loads = sum(1 for inside in body if READ.match(inside.name))
+        if stores and waits and loads == 1 and stays_inside(instructions, index, first, i):
+            found.append((stores[0].address, f"sends: '{stores[0]}' follows a wait for one load in each turn of a loop"))
+    return found
+
+
+def wave_bytes(name):
+    """Bytes that an instruction moves for the 64 lanes of a wave: ds_read_b128, ds_read2_b64, global_load_dwordx4."""
+    if match := re.search(r"dword(?:x(\d))?", name):
+        return 64 * 4 * int(match[1] or 1)
+    match = re.match(r"^ds_\w+?(2?)(?:st64)?_b(\d+)", name)
+    return 64 * int(match[2]) // 8 * (2 if match[1] else 1) if match else 0
+
+
+def estimate(loop, waves):
+    """Cycles of a CU for a turn of a loop in all of a block's `waves`, by unit, as if nothing else limited it.
+
+    Rates are of gfx942 ("AMD Instinct MI300 Instruction Set Architecture"; AMD matrix instruction calculator): a matrix
+    instruction of 4,096 multiplications takes its SIMD 16 cycles, another vector instruction 4, a transcendental one
+    16. A SIMD issues an instruction of each kind at a time. LDS moves 128 bytes a cycle, the L1 cache 64.
+    """
+    on_simd = -(-waves // SIMDS)
+    vector = sum(
+        16 if TRANSCENDENTAL.match(i.name) else 4 for i in loop if i.name.startswith("v_") and not MATRIX.match(i.name)
+    )
+    lds = sum(wave_bytes(i.name) for i in loop if LDS.match(i.name))
+    memory = sum(wave_bytes(i.name) for i in loop if READ.match(i.name) or WRITE.match(i.name))
+    return {
+        "matrix": round(16 * products(loop) * on_simd),
+        "vector": vector * on_simd,
+        "LDS": lds * waves // 128,
+        "L1": memory * waves // 64,
+    }
+
+
 def check_rate(name, instructions):
     """Violations of the rule 'rate', as (address, text)."""
     loop = matrix_loop(instructions)
@@ -236,7 +299,7 @@ def check_matrix(instructions):
     return found
 
 
-def describe_loop(instructions):
+def describe_loop(instructions, waves=8):
     loop = matrix_loop(instructions)
     if not loop:
         return "no loop with matrix instructions"
@@ -244,13 +307,18 @@ def describe_loop(instructions):
     return (
         f"loop of {len(loop)} instructions, {rate(loop):.2f} for 4,096 multiplications: "
         + ", ".join(f"{count} {name}" for name, count in names.items())
-        + f"; loads are waited for after {least_overlap(loop)} matrix instructions or more"
+        + f"; loads are waited for after {least_overlap(loop)} matrix instructions or more; cycles: "
+        + ", ".join(f"{unit} {cycles}" for unit, cycles in estimate(loop, waves).items())
     )
+
+
+def waves_of(fields):
+    return -(-int(fields["max_flat_workgroup_size"]) // int(fields["wavefront_size"]))
 
 
 def check_resources(fields):
     """Violations of the rules 'vgprs' and 'lds', as texts."""
-    waves = -(-int(fields["max_flat_workgroup_size"]) // int(fields["wavefront_size"]))
+    waves = waves_of(fields)
     most = LANE_REGISTERS // -(-waves // SIMDS)
     found = []
     if int(fields["vgpr_count"]) > most:
@@ -314,9 +382,11 @@ def main(arguments=None):
             if scratch and name not in options.allow_scratch:
                 found.append((scratch[0].address, f"scratch: {len(scratch)} accesses, the first is '{scratch[0]}'"))
             found += [(0, text) for text in check_resources(fields)]
+            found += check_sends(instructions)
             if "mfma" in name and instructions:
-                print(f"{path}: {name}: {describe_loop(instructions)}")
-                found += check_matrix(instructions) + check_rate(name, instructions)
+                print(f"{path}: {name}: {describe_loop(instructions, waves_of(fields))}")
+                found += check_matrix(instructions)
+            found += check_rate(name, instructions)
             for address, text in found:
                 print(f"{path}: {name}+{address - instructions[0].address if address else 0:#x}: {text}")
             violations += len(found)

@@ -174,6 +174,40 @@ class MatrixLoop(unittest.TestCase):
         )
 
 
+class Sends(unittest.TestCase):
+    STORE = "global_store_dwordx4 v[0:1], v[2:5], off nt"
+    WAIT = "s_waitcnt vmcnt(0)"
+    LOAD_ONE = "global_load_dwordx4 v[2:5], v[6:7], off nt"
+
+    def rule(self, *lines):
+        instructions = check_code_objects.parse(disassembly(*lines, END))["kernel"]
+        return [text for _, text in check_code_objects.check_sends(instructions)]
+
+    def test_a_store_waits_for_another(self):
+        self.assertEqual(self.rule(self.LOAD_ONE, self.WAIT, self.STORE, self.STORE), [])
+        self.assertEqual(len(self.rule(self.LOAD_ONE, self.STORE, self.WAIT, self.STORE)), 1)
+        self.assertEqual(self.rule(self.STORE, self.LOAD_ONE, self.WAIT, self.STORE), [])
+        self.assertEqual(self.rule(self.STORE, "s_waitcnt vmcnt(3)", self.STORE), [])
+        self.assertEqual(self.rule(self.STORE.replace(" nt", ""), self.WAIT, self.STORE.replace(" nt", "")), [])
+
+    def test_a_loop_that_waits_for_one_load(self):
+        turn = [self.LOAD_ONE, self.WAIT, self.STORE]
+        found = [text for _, text in check_code_objects.check_sends(loop(*turn))]
+        self.assertEqual(len(found), 1)
+        self.assertIn("in each turn of a loop", found[0])
+        self.assertEqual(check_code_objects.check_sends(loop(self.LOAD_ONE, *turn)), [])
+
+
+class Estimate(unittest.TestCase):
+    def test_cycles_by_unit(self):
+        lines = [MATRIX, MATRIX_32, "v_exp_f32_e32 v1, v1", "ds_read_b128 v[0:3], v4", "ds_read2_b64 v[0:3], v4", LOAD]
+        self.assertEqual(
+            check_code_objects.estimate(loop(*lines), 8),
+            # 3 times 16 cycles, 16, 2 KB and 1 KB of a wave; two waves on a SIMD, eight on the CU
+            {"matrix": 96, "vector": 32, "LDS": 128, "L1": 128},
+        )
+
+
 class Rate(unittest.TestCase):
     def rule(self, name, *lines):
         return [text for _, text in check_code_objects.check_rate(name, loop(*lines))]

@@ -20,7 +20,7 @@ struct FragmentOf {
 using Fragment = FragmentOf<Target::kMatrixUnit>;
 
 /// A lane's four sums of 16 rows x the columns of activations.
-using Sums = float[4];
+using Sums = std::conditional_t<kMfma, MfmaSums, float[4]>;
 constexpr FARWARP_DEVICE MatrixIndex sum_index(int lane, int i) { return kMfma ? mfma_sum(lane, i) : mma_sum(lane, i); }
 /// The column of activations, and which four of the fragment's 16 columns, that a lane gives to a product.
 constexpr FARWARP_DEVICE int operand_column(int lane) { return kMfma ? lane % 16 : lane / 4; }
@@ -38,8 +38,8 @@ FARWARP_DEVICE FragmentOf<unit> load_fragment(Space<const std::byte> memory) {
 }
 
 /// [warp] sums += weights * activations.
-template <MatrixUnit unit>
-FARWARP_DEVICE void multiply_fragment(Sums& sums, const FragmentOf<unit>& weights, std::uint64_t activations) {
+template <MatrixUnit unit, class OfSums>
+FARWARP_DEVICE void multiply_fragment(OfSums& sums, const FragmentOf<unit>& weights, std::uint64_t activations) {
   if constexpr (unit == MatrixUnit::kMfma) {
     mfma<Bf16>(sums, weights.words[0], activations);
   } else {

@@ -68,13 +68,14 @@ class Projection {
     if (task.count == 0) return;
     const int passes = task.matrix.passes();
     PassVector<columns> vector(shared_.memory);
+    weights_.begin(task);
     for (int pass = 0; pass < passes; ++pass) {
-      vector.fetch(call, worker, task.in, pass * task.matrix.pass_slices(), task.matrix.slices_of(pass), site);
+      const int slices = task.matrix.slices_of(pass);
+      vector.fetch(call, worker, task.in, pass * task.matrix.pass_slices(), slices, site);
       for (int tile = 0; tile < task.count; ++tile) {
         Sums sums[kChains] = {};
-        weights_.read(task, pass, tile, [&](int i, const Fragment& weights) {
-          multiply_fragment(sums[i % kChains], weights, vector[i]);
-        });
+        weights_.read(
+            slices, [&](int i, const Fragment& weights) { multiply_fragment(sums[i % kChains], weights, vector[i]); });
         wait_empty(position_);
         store_partials(sums);
         if constexpr (has_finisher(columns)) {

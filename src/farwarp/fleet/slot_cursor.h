@@ -1,4 +1,4 @@
-// The slots of a task's weights in the order in which a worker's loading thread copies them. Their places are those of
+// The slots of a task's weights in the order in which a worker loads them. Their places are those of
 // MatrixShape::slice_at(). Division is slow, so a task divides once, and each slot's place follows from the one before.
 #pragma once
 
@@ -29,6 +29,8 @@ class SlotCursor {
   /// In bytes from the weights' begin.
   constexpr std::int64_t offset() const { return offset_; }
   constexpr int bytes() const { return slices_ < kSlotSlices ? kSliceBytes : kSlotBytes; }
+  /// The tile has no later slot in this pass.
+  constexpr bool ends_tile() const { return slices_ <= kSlotSlices; }
   constexpr void advance() {
     slices_ -= kSlotSlices;
     if (slices_ > 0) {

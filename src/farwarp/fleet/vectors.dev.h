@@ -88,8 +88,12 @@ class PassVector {
     warp_sync();  // also because lanes leave the wait one by one: without it each would do the rest alone
   }
   FARWARP_DEVICE std::uint64_t operator[](int fragment) const {
-    const int column = operand_column(lane_index());
-    if (column >= columns) return 0;
+    int column = operand_column(lane_index());
+    if constexpr (kMfma) {
+      column = column < columns ? column : 0;  // a product's columns do not mix, and nobody uses this one's sums
+    } else {
+      if (column >= columns) return 0;
+    }
     return load(words_ + (fragment * kOfFragment + column * 4 + operand_four(lane_index())));
   }
 

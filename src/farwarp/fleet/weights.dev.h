@@ -121,23 +121,109 @@ class WeightLoader {
   BlockWaits waits_;
 };
 
+/// CDNA: the fragments of a task's weights, from memory to registers. A warp loads the slots of a batch while it
+/// multiplies those of the one before, across tiles and passes. Loads have no conditions, so where a tile has fewer slots
+/// left than a batch, the last one is loaded again.
+class MemoryWeights {
+ public:
+  FARWARP_DEVICE MemoryWeights(Global<const std::byte> weights, int worker) : weights_(weights), worker_(worker) {}
+
+  FARWARP_DEVICE Global<const std::byte> weights() const { return weights_; }
+  /// [warp] Begins to load a task's weights. The task has tiles.
+  FARWARP_DEVICE void begin(const Task& task) {
+    cursor_ = SlotCursor(task, num_blocks(), worker_);
+    odd_ = false;
+    load(batches_[0]);
+  }
+  /// [warp] The next tile, of `slices` slices: use(i, fragment), i from 0 to 2 * slices - 1.
+  template <class Use>
+  FARWARP_DEVICE void read(int slices, const Use& use) {
+    // Two places in turn: a batch in flight that moved to other registers would have to arrive first.
+    if (odd_) {
+      read_from(batches_[1], batches_[0], slices, use);
+    } else {
+      read_from(batches_[0], batches_[1], slices, use);
+    }
+  }
+
+ private:
+  static constexpr int kSlots = 2, kSlices = kSlots * kSlotSlices;  ///< of a batch
+  struct Batch {
+    Fragment of[kSlices * kSliceFragments];
+  };
+
+  FARWARP_DEVICE void load(Batch& batch) {
+#pragma unroll
+    for (int slot = 0; slot < kSlots; ++slot) {
+      const Global<const std::byte> from =
+          weights_ + (cursor_.offset() + warp_index() * kSliceFragments * kFragmentBytes);
+      const int to_second = cursor_.bytes() - kSliceBytes;  // 0: a slot of one slice
+#pragma unroll
+      for (int i = 0; i < kSlotSlices * kSliceFragments; ++i)
+        batch.of[slot * kSlotSlices * kSliceFragments + i] =
+            load_fragment(from + (i / kSliceFragments * to_second + i % kSliceFragments * kFragmentBytes));
+      if (slot + 1 < kSlots ? !cursor_.ends_tile() : cursor_.exists()) cursor_.advance();
+    }
+  }
+  template <class Use>
+  FARWARP_DEVICE void read_from(Batch& first, Batch& second, int slices, const Use& use) {
+#pragma unroll 1
+    for (int begin = 0;; begin += 2 * kSlices) {
+      load(second);
+      use_batch(first, begin, slices, use);
+      if (begin + kSlices >= slices) {
+        odd_ = !odd_;
+        return;
+      }
+      load(first);
+      use_batch(second, begin + kSlices, slices, use);
+      if (begin + 2 * kSlices >= slices) return;
+    }
+  }
+  template <class Use>
+  FARWARP_DEVICE static void use_batch(const Batch& batch, int begin, int slices, const Use& use) {
+    schedule_fence();
+    const bool whole = begin + kSlices <= slices;  // one condition for all
+    if (whole) {
+#pragma unroll
+      for (int i = 0; i < kSlices * kSliceFragments; ++i) use(begin * kSliceFragments + i, batch.of[i]);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < (kSlices - 1) * kSliceFragments; ++i) {
+      if (begin + i / kSliceFragments < slices) use(begin * kSliceFragments + i, batch.of[i]);
+    }
+  }
+
+  Global<const std::byte> weights_;
+  int worker_;
+  SlotCursor cursor_{Task{}, 1, 0};
+  Batch batches_[2];
+  bool odd_ = false;
+};
+
 /// The fragments of weights, as a warp that computes gets them.
 template <int columns>
 class WeightReader {
  public:
   FARWARP_DEVICE WeightReader(const WorldView& view, Shared<std::byte> memory, Global<const std::byte> weights,
                               const Worker<columns>& worker)
-      : view_(view), memory_(memory), weights_(weights), worker_(worker) {}
+      : view_(view), memory_(memory), in_memory_(weights, worker.number()) {}
 
-  /// [warp] Reads the warp's fragments of a tile and pass: use(i, fragment), i from 0 to 2 * slices - 1.
+  /// [warp] Before the first read() of a task.
+  FARWARP_DEVICE void begin(const Task& task) {
+    if constexpr (!Target::kHasBulkCopy) in_memory_.begin(task);
+  }
+  /// [warp] Reads the warp's fragments of the next tile of a pass: use(i, fragment), i from 0 to 2 * slices - 1.
   template <class Use>
-  FARWARP_DEVICE void read(const Task& task, int pass, int tile, const Use& use) {
+  FARWARP_DEVICE void read(int slices, const Use& use) {
     if constexpr (Target::kHasBulkCopy) {
-      read_ring(task.matrix.slices_of(pass), use);
+      read_ring(slices, use);
     } else {
-      read_memory(task, pass, tile, use);
+      in_memory_.read(slices, use);
     }
   }
+  FARWARP_DEVICE Global<const std::byte> weights() const { return in_memory_.weights(); }  ///< all tasks'
   // For warps that read slices themselves (attention, wgmma). A slot has room for two slices, and may have one only.
   // `ahead` and `slices` count rooms, empty ones too, from the next slot on; skip() counts slots.
   FARWARP_DEVICE Shared<std::byte> slice(int ahead) const {
@@ -210,39 +296,9 @@ class WeightReader {
       }
     }
   }
-  FARWARP_DEVICE std::int64_t slice_at(const MatrixShape& matrix, int pass, int tile, int slice) const {
-    if constexpr (streams(columns)) return matrix.slice_in_pair_at(num_blocks(), worker_.number(), pass, tile, slice);
-    return matrix.slice_in_pass_at(num_blocks(), worker_.number(), pass, tile, slice);
-  }
-  template <class Use>
-  FARWARP_DEVICE void read_memory(const Task& task, int pass, int tile, const Use& use) {
-    constexpr int kMost = most_pass_slices(columns, false),
-                  kTogether = kMost < 8 ? kMost : 8;  ///< slices that are loaded together
-    const int slices = task.matrix.slices_of(pass);
-#pragma unroll 1
-    for (int begin = 0; begin < slices; begin += kTogether) {
-      Fragment fragments[kTogether * kSliceFragments] = {};
-#pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
-        if (begin + i >= slices) continue;
-        const std::int64_t at = slice_at(task.matrix, pass, tile, begin + i) * kSliceBytes;
-        const Global<const std::byte> from =
-            weights_ + task.weights + at + warp_index() * kSliceFragments * kFragmentBytes;
-#pragma unroll
-        for (int k = 0; k < kSliceFragments; ++k)
-          fragments[i * kSliceFragments + k] = load_fragment(from + k * kFragmentBytes);
-      }
-#pragma unroll
-      for (int i = 0; i < kTogether * kSliceFragments; ++i) {
-        if (begin + i / kSliceFragments < slices) use(begin * kSliceFragments + i, fragments[i]);
-      }
-    }
-  }
-
   const WorldView& view_;
   Shared<std::byte> memory_;
-  Global<const std::byte> weights_;
-  const Worker<columns>& worker_;
+  MemoryWeights in_memory_;
   Position position_;
   BlockWaits waits_;
 };

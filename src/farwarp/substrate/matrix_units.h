@@ -82,10 +82,12 @@ FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b);
 /// of B. One instruction on gfx950, two on gfx942.
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], Vec16 a, Vec16 b);
-/// [warp] As the first one. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all the
-/// time. With arrays it copies sums that several loops accumulate.
+/// [warp] The same two. MfmaSums are four floats, indexed 0 to 3, that the compiler keeps in consecutive registers all
+/// the time. With arrays it copies sums that several loops accumulate.
 template <class T>
 FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b);
+template <class T>
+FARWARP_DEVICE void mfma(MfmaSums& sums, Vec16 a, Vec16 b);
 /// [warp] sums[32 x 32] += A[32 x 16] * B[32 x 16]^T. Each thread gives eight consecutive elements of a row of A (`a`)
 /// and of B (`b`): mfma32_operand(), mfma32_sum(). One instruction on gfx950, two on gfx942. Per multiplication it
 /// takes as long as mfma(), with half of the instructions, and on gfx950 half as long.

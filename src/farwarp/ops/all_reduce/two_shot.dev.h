@@ -89,6 +89,8 @@ struct TwoShot {
         if (vector < range.last) vectors[v] = load_from(vector);
       }
 #pragma unroll
+      for (Vec16& vector : vectors) vector = arrived(vector);
+#pragma unroll
       for (int v = 0; v < kCopied; ++v) {
         const std::int64_t vector = first + v * Target::kWarpSize;
         if (vector < range.last) store_to(vector, vectors[v]);

@@ -109,10 +109,14 @@ FARWARP_DEVICE bool unpack_segment(Wire& wire, const ReceivedSegment& segment,
   for (int base = segment.first; base < segment.last; base += kAhead * kStride) {
     const int u = base + lane_index();
     typename Wire::Dispatched x[kAhead];
-    const bool arrived = wire.read_segment(segment, u, x, base == segment.first, word);
-    if (ballot(!arrived) != 0) {
+    const bool complete = wire.read_segment(segment, u, x, base == segment.first, word);
+    if (ballot(!complete) != 0) {
       wire.call.live = false;
       return false;
+    }
+    if constexpr (std::is_same_v<typename Wire::Dispatched, Vec16>) {
+#pragma unroll
+      for (Vec16& vector : x) vector = arrived(vector);
     }
     if constexpr (once) {
 #pragma unroll

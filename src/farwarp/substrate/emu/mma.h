@@ -126,6 +126,10 @@ FARWARP_DEVICE void mfma(float (&sums)[4], Vec16 a, Vec16 b) {
   mfma<T>(sums, a.hi, b.hi);
 }
 template <class T>
+FARWARP_DEVICE void mfma(MfmaSums& sums, Vec16 a, Vec16 b) {
+  mfma<T>(sums.value, a, b);
+}
+template <class T>
 FARWARP_DEVICE void mfma32(Mfma32Sums& sums, Vec16 a, Vec16 b) {
   static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
   for (const auto [of_a, of_b] : {std::pair{a.lo, b.lo}, std::pair{a.hi, b.hi}}) {

@@ -24,30 +24,35 @@ FARWARP_DEVICE void mfma(MfmaSums& sums, std::uint64_t a, std::uint64_t b) {
   }
 }
 template <class T>
-FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
+FARWARP_DEVICE void mfma(MfmaSums& sums, Vec16 a, Vec16 b) {
+#if defined(__gfx950__)
+  if constexpr (std::is_same_v<T, Half>) {
+    sums = __builtin_amdgcn_mfma_f32_16x16x32_f16(std::bit_cast<gcn::Half8>(a), std::bit_cast<gcn::Half8>(b), sums, 0,
+                                                  0, 0);
+  } else {
+    sums = __builtin_amdgcn_mfma_f32_16x16x32_bf16(std::bit_cast<gcn::Bf16x8>(a), std::bit_cast<gcn::Bf16x8>(b), sums,
+                                                   0, 0, 0);
+  }
+#else
+  mfma<T>(sums, a.lo, b.lo);
+  mfma<T>(sums, a.hi, b.hi);
+#endif
+}
+
+template <class T, class Operand>
+FARWARP_DEVICE void mfma_array(float (&sums)[4], Operand a, Operand b) {
   MfmaSums four = {sums[0], sums[1], sums[2], sums[3]};
   mfma<T>(four, a, b);
 #pragma unroll
   for (int i = 0; i < 4; ++i) sums[i] = four[i];
 }
-
+template <class T>
+FARWARP_DEVICE void mfma(float (&sums)[4], std::uint64_t a, std::uint64_t b) {
+  mfma_array<T>(sums, a, b);
+}
 template <class T>
 FARWARP_DEVICE void mfma(float (&sums)[4], Vec16 a, Vec16 b) {
-#if defined(__gfx950__)
-  MfmaSums four = {sums[0], sums[1], sums[2], sums[3]};
-  if constexpr (std::is_same_v<T, Half>) {
-    four = __builtin_amdgcn_mfma_f32_16x16x32_f16(std::bit_cast<gcn::Half8>(a), std::bit_cast<gcn::Half8>(b), four, 0,
-                                                  0, 0);
-  } else {
-    four = __builtin_amdgcn_mfma_f32_16x16x32_bf16(std::bit_cast<gcn::Bf16x8>(a), std::bit_cast<gcn::Bf16x8>(b), four,
-                                                   0, 0, 0);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) sums[i] = four[i];
-#else
-  mfma<T>(sums, a.lo, b.lo);
-  mfma<T>(sums, a.hi, b.hi);
-#endif
+  mfma_array<T>(sums, a, b);
 }
 
 template <class T>

@@ -64,11 +64,12 @@ FARWARP_DEVICE void write_failure(const WorldView& view, std::uint32_t slot, std
       fetch_add<Order::relaxed, Scope::device>(member(control_of(view), &WorldControl::ledger_claims), 1u);
   if (claim < kLedgerRecords) {
     const Global<LedgerRecord> record(&ledger->records[claim]);
-    store(member(record, &LedgerRecord::kind), static_cast<std::uint32_t>(kind));
+    // recomputed(): AMD's compiler would keep these constants in registers from the kernel's begin on.
+    store(member(record, &LedgerRecord::kind), static_cast<std::uint32_t>(recomputed(static_cast<int>(kind))));
     store(member(record, &LedgerRecord::rank), static_cast<std::uint32_t>(view.rank));
     store(member(record, &LedgerRecord::operator_), slot);
-    store(member(record, &LedgerRecord::site), site);
-    store(member(record, &LedgerRecord::peer), peer);
+    store(member(record, &LedgerRecord::site), static_cast<std::uint32_t>(recomputed(static_cast<int>(site))));
+    store(member(record, &LedgerRecord::peer), recomputed(peer));
     store(member(record, &LedgerRecord::block), static_cast<std::uint32_t>(block_index()));
     store(member(record, &LedgerRecord::epoch), epoch);
     store(member(record, &LedgerRecord::expected), expected);

@@ -94,7 +94,7 @@ class Attention {
 #pragma unroll
     for (Sums& sums : outputs_) {
 #pragma unroll
-      for (float& sum : sums) sum = 0;
+      for (int i = 0; i < 4; ++i) sums[i] = 0;
     }
   }
 
