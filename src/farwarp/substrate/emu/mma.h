@@ -132,7 +132,7 @@ FARWARP_DEVICE void mfma(MfmaSums& sums, Vec16 a, Vec16 b) {
 template <class T>
 FARWARP_DEVICE void mfma32(Mfma32Sums& sums, Vec16 a, Vec16 b) {
   static_assert(sizeof(T) == 2 && Target::kMatrixUnit == MatrixUnit::kMfma);
-  for (const auto [of_a, of_b] : {std::pair{a.lo, b.lo}, std::pair{a.hi, b.hi}}) {
+  for (const auto& [of_a, of_b] : {std::pair{a.lo, b.lo}, std::pair{a.hi, b.hi}}) {
     float rows[16][8], column[8];
     const emu::WarpValues a_lanes = emu::warp_exchange(emu::WarpOp::mma, of_a);
     for (int i = 0; i < 16; ++i) numbers_of<T>(a_lanes, mfma32_sum(lane_index(), i).row, 32, rows[i]);
