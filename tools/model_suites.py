@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Writes suites/serving.json: what current models ask of our operators, from their published configurations.
+"""Writes suites/serving.json and suites/tp.json: what models ask of our operators, by their published configurations.
 
-    tools/serving_suite.py [--check] [FILE]
+    tools/model_suites.py [--check]
 
-With --check it compares FILE with what it would write, and exits 1 if they differ.
+With --check it compares the files with what it would write, and exits 1 if they differ.
 
-Prefill: 4096 tokens of all ranks (moe-a2a: of each rank), attention of one sequence of 8192. Decode: 64 sequences
+serving. Prefill: 4096 tokens of all ranks (moe-a2a: of each rank), attention of one sequence of 8192. Decode: 64 sequences
 (moe-a2a: 128 tokens of each rank), caches of 8192 keys. Left out: the latent attention of DeepSeek-V3 and Kimi-K2,
 whose heads are longer than 128.
+
+tp. The products of dense layers at many numbers of rows: spread over ranks, and one rank's part alone (gemm). Rows that
+the ranks do not divide are left to gemm-ar, which has at most 512.
 """
 
 import argparse
@@ -18,6 +21,8 @@ from pathlib import Path
 
 RANKS = (2, 4, 8)
 PREFILL_TOKENS, DECODE_TOKENS, EXPERT_TOKENS = 4096, 64, 128
+ROWS = (1, 16, 64, 128, 256, 300, 512, 1024, 2048, 4096, 8192)  # of tp
+MOST_ROWS_TO_ALL = 512
 SEQUENCE, CACHE, BATCH, PAGE = 8192, 8192, 64, 64
 
 
@@ -93,6 +98,17 @@ MODELS = (
         experts=128,
         top=4,
     ),
+)
+
+QWEN3_8B = Model(
+    "Qwen3-8B",
+    "https://huggingface.co/Qwen/Qwen3-8B/blob/main/config.json: hidden_size 4096, num_attention_heads 32, "
+    "num_key_value_heads 8, head_dim 128, intermediate_size 12288",
+    *(4096, 32, 8, 128, 12288),
+)
+DENSE_MODELS = (
+    *(model for model in MODELS if model.name in ("Llama-3.3-70B", "Qwen3-32B", "gpt-oss-120b", "DeepSeek-V3")),
+    QWEN3_8B,
 )
 
 
@@ -178,45 +194,73 @@ def cases_of(model, ranks):
             )
 
 
-def suite_text():
+def dense_cases_of(model, ranks):
+    """The same of suite tp."""
+    for rows in ROWS:
+        for about, n, k, bias in ups(model, ranks):
+            if rows % ranks == 0:
+                yield "ag-gemm", product(rows, about, n, k, bias)
+            yield "gemm", product(rows, f"{about}, a rank's part", n // ranks, k, bias)
+        for about, n, k, bias in downs(model):
+            if rows % ranks == 0:
+                yield "gemm-rs", product(rows, about, n, k, bias)
+            if rows <= MOST_ROWS_TO_ALL:
+                yield "gemm-ar", product(rows, about, n, k, bias)
+            yield "gemm", product(rows, f"{about}, a rank's part", n, k // ranks, bias)
+
+
+def suite_text(name, title, models, cases):
     ops = {}
-    for model in MODELS:
+    for model in models:
         for ranks in RANKS:
-            for op, case in cases_of(model, ranks):
+            for op, case in cases(model, ranks):
                 about = case.pop("about")
                 entries = ops.setdefault(op, [])
-                entries.append({**case, "ranks": ranks, "source": model.name, "about": about, "seed": len(entries) + 1})
+                entries.append({**case, "ranks": 1 if op == "gemm" else ranks, "source": model.name, "about": about})
+                entries[-1]["seed"] = len(entries)
     lines = [
         "{",
-        ' "name": "serving",',
-        ' "title": "Prefill and decode of current models, tensor or expert parallel over 2, 4 and 8 ranks '
-        '(written by tools/serving_suite.py)",',
+        f' "name": "{name}",',
+        f' "title": "{title} (written by tools/model_suites.py)",',
         ' "source": "the configurations that the models are published with",',
         ' "ranks": 8,',
         ' "sources": {',
-        ",\n".join(f"  {json.dumps(model.name)}: {json.dumps(model.source)}" for model in MODELS),
+        ",\n".join(f"  {json.dumps(model.name)}: {json.dumps(model.source)}" for model in models),
         " },",
         ' "ops": {',
     ]
     texts = []
     for op, entries in sorted(ops.items()):
-        cases = ",\n".join("    " + json.dumps(entry) for entry in entries)
-        texts.append(f'  "{op}": {{\n   "dtype": "bf16",\n   "benchmarks": [\n{cases}\n   ]\n  }}')
+        cases_text = ",\n".join("    " + json.dumps(entry) for entry in entries)
+        texts.append(f'  "{op}": {{\n   "dtype": "bf16",\n   "benchmarks": [\n{cases_text}\n   ]\n  }}')
     return "\n".join(lines) + "\n" + ",\n".join(texts) + "\n }\n}\n"
+
+
+def suites():
+    """{name: text}"""
+    over = "over 2, 4 and 8 ranks"
+    return {
+        "serving": suite_text(
+            "serving", f"Prefill and decode of current models, tensor or expert parallel {over}", MODELS, cases_of
+        ),
+        "tp": suite_text("tp", f"Products of dense layers, tensor parallel {over}", DENSE_MODELS, dense_cases_of),
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path, default=Path(__file__).parent.parent / "suites" / "serving.json")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    if not options.check:
-        options.file.write_text(suite_text(), encoding="utf-8")
-        return 0
-    if options.file.read_text(encoding="utf-8") == suite_text():
-        return 0
-    print(f"{options.file} is not what tools/serving_suite.py writes", file=sys.stderr)
-    return 1
+    old = []
+    for name, text in suites().items():
+        file = Path(__file__).parent.parent / "suites" / f"{name}.json"
+        if not options.check:
+            file.write_text(text, encoding="utf-8")
+        elif not file.exists() or file.read_text(encoding="utf-8") != text:
+            old.append(file)
+    for file in old:
+        print(f"{file} is not what tools/model_suites.py writes", file=sys.stderr)
+    return 1 if old else 0
 
 
 if __name__ == "__main__":
