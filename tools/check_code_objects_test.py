@@ -186,8 +186,10 @@ class Sends(unittest.TestCase):
     def test_a_store_waits_for_another(self):
         self.assertEqual(self.rule(self.LOAD_ONE, self.WAIT, self.STORE, self.STORE), [])
         self.assertEqual(len(self.rule(self.LOAD_ONE, self.STORE, self.WAIT, self.STORE)), 1)
-        self.assertEqual(self.rule(self.STORE, self.LOAD_ONE, self.WAIT, self.STORE), [])
-        self.assertEqual(self.rule(self.STORE, "s_waitcnt vmcnt(3)", self.STORE), [])
+        self.assertEqual(len(self.rule(self.STORE, self.LOAD_ONE, self.WAIT, self.STORE)), 1)
+        self.assertEqual(self.rule(self.STORE, self.LOAD_ONE, self.LOAD_ONE, self.WAIT, self.STORE, self.STORE), [])
+        self.assertEqual(self.rule(self.STORE, "s_waitcnt vmcnt(1)", self.STORE), [])
+        self.assertEqual(len(self.rule(self.STORE, self.STORE, "s_waitcnt vmcnt(0)", self.STORE)), 1)
         self.assertEqual(self.rule(self.STORE.replace(" nt", ""), self.WAIT, self.STORE.replace(" nt", "")), [])
 
     def test_a_loop_that_waits_for_one_load(self):
@@ -234,7 +236,13 @@ class Rate(unittest.TestCase):
     def test_other_kernels_and_no_loop(self):
         self.assertEqual(self.rule("ag_gemm_mfma_bf16_64x128", MATRIX, *["s_nop 0"] * 9), [])
         instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
-        self.assertEqual(check_code_objects.check_rate("attention_mfma_bf16_128", instructions), [])
+        self.assertEqual(
+            [text for _, text in check_code_objects.check_rate("attention_mfma_bf16_128", instructions)],
+            ["rate: no loop with matrix instructions"],
+        )
+        self.assertEqual(len(check_code_objects.check_rate("qwen3_gang_1", instructions)), 1)
+        self.assertEqual(self.rule("qwen3_gang_1", *[MATRIX] * 8, *["s_nop 0"] * 150), [])
+        self.assertEqual(len(self.rule("qwen3_gang_1", *[MATRIX] * 8, *["s_nop 0"] * 152)), 1)
         self.assertEqual(check_code_objects.describe_loop(instructions), "no loop with matrix instructions")
 
 

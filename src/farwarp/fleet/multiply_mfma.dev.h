@@ -25,7 +25,7 @@ class MfmaMultiplier {
   /// [the warps that compute] Group `group_number` of a task: the whole vector. `sums` are zeros before.
   FARWARP_DEVICE void multiply(Call& call, const Worker<columns>& worker, const Task& group, int group_number,
                                std::uint32_t site, PortionSums (&sums)[kPortions]) {
-    const GroupWeights weights(weights_.weights() + group.weights, group, group_number);
+    const GroupWeights weights(weights_.weights() + group.weights, worker.number(), group, group_number);
     const int passes = group.matrix.passes(), pass_slices = group.matrix.pass_slices();
     const int tiles = (group.count + 1) / 2 * 2;
     Fragments loaded[2];
@@ -78,11 +78,11 @@ class MfmaMultiplier {
     static constexpr int kPairs = kGroupTiles / 2;
 
    public:
-    FARWARP_DEVICE GroupWeights(Global<const std::byte> weights, const Task& group, int number)
+    FARWARP_DEVICE GroupWeights(Global<const std::byte> weights, int worker, const Task& group, int number)
         : weights_(weights + warp_index() * kSliceFragments * kFragmentBytes), last_(group.matrix.slices - 1) {
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
-        const MatrixShape::Pair pair = group.matrix.pair_of(num_blocks(), block_index(), number * kPairs + i);
+        const MatrixShape::Pair pair = group.matrix.pair_of(num_blocks(), worker, number * kPairs + i);
         first_[i] = pair.first * kSliceBytes;
         step_[i] = pair.step * kSliceBytes;
         second_[i] = pair.tiles > 1 ? kSliceBytes : 0;

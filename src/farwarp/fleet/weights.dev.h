@@ -1,6 +1,6 @@
 // How a worker reads its slices of weights. Hopper: one thread loads them into a ring in shared memory and runs ahead
 // of the tasks; the weights of the next task arrive while this one waits for activations. CDNA: each wave loads its
-// fragments of a tile into registers.
+// fragments into registers, a batch ahead of the products.
 #pragma once
 
 #include "farwarp/fleet/slot_cursor.h"

@@ -44,8 +44,8 @@ struct WaveBlock {
   }
 };
 
-/// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16. Two mfma
-/// take it. fp8: in the order of widen_fp8(), which the keys have, too.
+/// The rows of q as an operand: vector i of lane: elements 32 * i + 8 * (lane / 16) to + 7 of row lane % 16.
+/// fp8: in the order of widen_fp8(), which the keys have, too.
 template <class T, int dim, bool fp8>
 FARWARP_DEVICE void load_queries(const Args& args, int item, Vec16 (&q)[dim / 32]) {
   const int row = lane_index() % 16, rows = rows_of(args, item);

@@ -2,7 +2,7 @@
 // the small tile's w goes from memory to the fragments of the one wave that needs it.
 //
 // A step of K is two stages, or four. LDS has room for two stages. Registers between memory and LDS, and fragments, exist
-// twice, too; every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 goes from
+// twice, too, and fragments from memory four times; every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 goes from
 // registers into LDS, and s + 3 and s + 4 are loaded from memory:
 //
 //   barrier            s + 1 is in LDS, and all waves have read the fragments of s
