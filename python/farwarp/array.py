@@ -228,8 +228,9 @@ class Array(NotCopyable):
         Parameters
         ----------
         stream : int, optional
-            The reader's stream, as DLPack numbers them: None and 1 are the default stream, -1: wait for nothing. Unless
-            it is that of the last call that wrote this Array, the host waits for that call.
+            The reader's stream, as DLPack numbers them: None and 1 are the default stream, -1: wait for nothing (an
+            emulated World waits). Unless it is that of the last call that wrote this Array, the host waits for that
+            call.
         max_version : tuple of int, optional
             The newest DLPack that the reader takes. None: from before version 1.
         dl_device : tuple of int, optional

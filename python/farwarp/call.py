@@ -142,7 +142,7 @@ class Call:
 
     What the function takes is compared with its declaration once, here. For combinations of classes that all have the
     exchange API, what to do is kept: which tensors fill which DLTensor, and the references that the function is given.
-    So ctypes converts nothing in such a call but the tensors.
+    So ctypes converts nothing in such a call.
     """
 
     __slots__ = ("_function", "_inputs", "_parameters", "_needed", "_streams", "_known", "_slow")

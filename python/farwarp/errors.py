@@ -1,6 +1,6 @@
 """Failures as exceptions: one class for each code of c.h.
 
-Their text is the library's, which names the parameter, its value and what is allowed.
+Their text names the parameter, its value and what is allowed. Most are the library's, some the package's.
 """
 
 from __future__ import annotations

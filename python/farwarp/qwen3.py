@@ -46,7 +46,7 @@ class Qwen3(Streaming, Operator):
     seed : int
         Of random weights.
     sequences : int
-        At once, 1 to 64; on CDNA3 to 32.
+        At once, 1 to 64; on AMD to 32.
     positions : int
         Of a sequence, its prompt included.
     most_top_k : int

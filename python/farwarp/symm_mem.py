@@ -7,9 +7,9 @@ They stand for torch.ops.symm_mem.NAME, under torch.compile(fullgraph=True) as w
 need not be in symmetric memory. Importing this module needs torch 2.4 or later.
 
 A group gets a World at its first call, or by enable_symm_mem_for_group(). An operator is created by the first call of
-its shape, which all ranks must make alike, as they must all calls; later calls create nothing. The 64 operators
-(operator_cache.MOST_OPERATORS) that were used last are kept, and all that a CUDA graph has captured; closing another
-one waits for the streams. A first call of a shape cannot be captured: it raises MisuseError.
+its shape, which all ranks must make alike, as they must all calls; later calls create nothing. Kept are those
+that a CUDA graph has captured, and of the others those used last, until there are 64 (operator_cache.MOST_OPERATORS);
+closing one waits for the streams. A first call of a shape cannot be captured: it raises MisuseError.
 
 What cannot be had is refused by name: another reduce_op than "sum", a gather_dim or scatter_dim with elements before
 it, a B that is not the transpose of a contiguous matrix (of a weight [N, K], as torch.nn.Linear has it: weight.t()),

@@ -558,7 +558,7 @@ typedef struct farwarp_qwen3_desc {
   size_t bytes;
   const char* model;      /* a folder as Hugging Face saves it, or "random:NAME": random:qwen3-8b, ... */
   uint64_t seed;          /* of random weights; 0, the default */
-  int32_t sequences;      /* at once, 1 (the default) to 64, on CDNA3 to 32 */
+  int32_t sequences;      /* at once, 1 (the default) to 64, on AMD to 32 */
   int32_t positions;      /* of a sequence, its prompt included; 1024, the default */
   int32_t most_top_k;     /* 0, the default: tokens are not drawn; else up to 64 */
   int32_t prefill_tokens; /* of a prompt at a time, 16 to 8192; 0, the default: prompts are decoded */

@@ -64,7 +64,7 @@ constexpr int slots_in_flight(int columns) { return columns > 32 ? 3 : 4; }
 /// as long as copies take.
 inline constexpr int kSlotsInFlightAhead = 2;
 static_assert(kSlotsInFlightAhead <= slots_in_flight(64) && kSlotsInFlightAhead <= slots_in_flight(16));
-/// Streamed vectors, within a group: a warpgroup waits for the slots of every second slice, `slots` of each. A wait
+/// Streamed vectors, within a group: a warpgroup waits for every second slice, which has `slots` slots. A wait
 /// tells a slot's phase only from the phase before, so that one must have ended. It has if the warpgroup has waited for
 /// it, or if the loader has since issued as many copies as can be under way.
 constexpr bool knows_phases(int columns, int slots) {

@@ -13,8 +13,8 @@
 //   Loader(context)             load(weight loader, task): [thread] of a task without weights: what it reads through
 //                               their ring, if anything; false if a wait has expired. It runs ahead of the tasks: it
 //                               reads only what was written before this token began
-//   first_hidden(context, four) [thread] what the hidden vector begins with. It is not told the token: the call's epoch
-//                               is the token's tag
+//   first_hidden(context, four) [thread] what the hidden vector begins with. It is not told the token's number in the
+//                               launch: the call's epoch is the token's tag
 //   input_site(kind)            the wait site of the input of a task that multiplies packets
 //   begin(context)              [block] before the first token: the model's shared memory
 //   ended(context)              [thread] after a token: whether no sequence needs another one. All warps ask, loaders

@@ -8,8 +8,7 @@
 namespace farwarp::fleet {
 
 enum Site : std::uint32_t {
-  // The first four are for the warps that multiply or finish: larger numbers are constants that clang keeps in
-  // registers, and spills.
+  // The first four are for code that has no registers left: larger numbers are constants that clang keeps in registers.
   kSiteOperands,  ///< a worker's mbarriers
   kSiteSquares,
   kSiteRankSums,

@@ -225,7 +225,7 @@ class WeightReader {
   }
   FARWARP_DEVICE Global<const std::byte> weights() const { return in_memory_.weights(); }  ///< all tasks'
   // For warps that read slices themselves (attention, wgmma). A slot has room for two slices, and may have one only.
-  // `ahead` and `slices` count rooms, empty ones too, from the next slot on; skip() counts slots.
+  // `ahead` and `slices` count halves of slots, also empty ones, from the next slot on; skip() counts slots.
   FARWARP_DEVICE Shared<std::byte> slice(int ahead) const {
     return memory_ + (position_of(ahead / kSlotSlices).stage * kSlotBytes + ahead % kSlotSlices * kSliceBytes);
   }

@@ -1,4 +1,4 @@
-// A ring of stages in shared memory: a loader fills them by asynchronous copies, other warps use and free them. Only if
+// A ring of stages in shared memory: a loader fills them by asynchronous copies or stores, other warps use and free them. Only if
 // Target::kHasBulkCopy.
 //
 //   loader   wait empty[s] (parity ^ 1: the first round does not wait) -> expect bytes, start copies -> full[s]

@@ -28,7 +28,7 @@ struct OperatorCells {
 struct alignas(128) WorldControl {
   SystemCell<std::uint32_t> abort;  ///< nonzero: 1 + the rank that raised it; any rank may write it
   std::uint32_t ledger_claims;      ///< records claimed by this rank's kernels; cleared by recover()
-  std::uint64_t deadline_ns;        ///< budget of a launch's waits, in nanoseconds from its start; written by the host
+  std::uint64_t deadline_ns;  ///< budget of a launch's waits (fleet: of a token's) in nanoseconds; written by the host
   OperatorCells operators[kMaxOperators];
 };
 
@@ -44,7 +44,8 @@ struct LedgerRecord {
   std::uint32_t complete;  ///< written last: 1 once the other fields are valid
   std::uint64_t expected;
   std::uint64_t seen;
-  std::uint64_t waited_ns;  ///< since the kernel read its call: a bound for the wait
+  std::uint64_t
+      waited_ns;  ///< since the kernel read its call (fleet: all tokens before included): a bound for the wait
 };
 inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< LedgerRecord::site of a call made out of order
 /// LedgerRecord::seen of a wait for something that has no earlier value to show: words, a phase of an mbarrier.

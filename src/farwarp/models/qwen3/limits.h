@@ -1,4 +1,4 @@
-// What callers may ask a decoder for. The library's checks and the command line's options have these limits from here;
+// What callers may ask a decoder for when they create it. The library's checks and the command line's options have these limits from here;
 // those that kernels are compiled with are in decode/args.h and fleet/layout.h.
 #pragma once
 

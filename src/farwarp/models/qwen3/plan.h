@@ -19,7 +19,7 @@ enum class Qwen3Vectors : std::uint8_t {
 
 /// What a decoder has room for.
 struct Qwen3Limits {
-  int sequences = 1;     ///< at once, 1 to 64; on CDNA3 to 32
+  int sequences = 1;     ///< at once, 1 to 64; on AMD to 32
   int positions = 1024;  ///< of a sequence, prompt included: 1 to 1,048,576
   /// Parts that the attention to a sequence is cut into, 1 to 16; bits depend on it. 0: the plan's choice. Of packets
   /// that is 16. Of streamed vectors it is the number of workers for each KV head of a sequence, if that saves more

@@ -29,12 +29,10 @@ struct Qwen3Call {
   int tokens = 1;                                 ///< of each sequence, 1 to 65,536
   std::span<const std::int32_t> end_tokens = {};  ///< up to 8: each ends a sequence
   FleetDispatcher dispatcher = FleetDispatcher::kStatic;
-  std::int32_t* sampled =
-      /// device, [columns][tokens]: choices, also while inputs are a prompt's; of an ended sequence unchanged
-      nullptr;
-  float* logits =
-      /// device, [tokens][columns][vocabulary], or null; a rank fills those of its tokens (Qwen3Plan::head_rows)
-      nullptr;
+  /// Device, [columns][tokens]: choices, also while inputs are a prompt's; of an ended sequence unchanged.
+  std::int32_t* sampled = nullptr;
+  /// Device, [tokens][columns][vocabulary], or null; a rank fills those of its tokens (Qwen3Plan::head_rows).
+  float* logits = nullptr;
 };
 
 /// One model on the devices of a World, each with a share of its weights and of the cache of up to 64 sequences. All
@@ -43,7 +41,8 @@ class Qwen3Decoder {
  public:
   /// Collective. Random weights from `seed` (weights/tensors.h), the same for the same seed on any machine. Takes
   /// plan().weight_bytes + embedding_bytes + cache_bytes + prefill.memory_bytes of device memory beside the World's
-  /// heap, of which it takes heap_bytes().
+  /// heap, of which it takes heap_bytes(); and, smaller, rotations (512 bytes a position), prompts, page tables, and
+  /// vectors that are plain memory.
   static Result<Qwen3Decoder> create_random(World& world, const Qwen3Config& config, const Qwen3Limits& limits,
                                             std::uint64_t seed);
   /// Collective. The model in `folder`: config.json and safetensors, as Hugging Face's Qwen3ForCausalLM saves them,

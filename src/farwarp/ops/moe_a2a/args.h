@@ -76,7 +76,7 @@ inline constexpr std::uint64_t kNoRoute = ~std::uint64_t{0};
 /// Which blocks of a launch send, and which receive.
 struct Roles {
   std::int32_t sending_blocks;  ///< blocks [0, sending_blocks) send rows; all blocks, if there are no send-only ones
-  std::int32_t sending_warps;   ///< in each sending block, warps [0, sending_warps) send
+  std::int32_t sending_warps;   ///< in each sending block, warps [0, sending_warps) send (of combine: return)
   std::int32_t workers;         ///< blocks from `first_worker` on: they route tokens (split form) and receive rows
   std::int32_t first_worker;
 };

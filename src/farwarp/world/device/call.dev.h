@@ -14,7 +14,7 @@ struct Call {
   std::uint32_t slot;  // of the operator, in WorldControl::operators
   std::uint32_t epoch;
   std::uint64_t started_ns;
-  std::uint64_t deadline_ns;  // absolute: the same budget for every wait of the launch
+  std::uint64_t deadline_ns;  // absolute, the same for every wait of the launch; fleet sets it for each token
   std::uint64_t grace_ns;     // see Wait::depth
   bool live;                  // false: this thread knows of the abort: it skips work, but still arrives at barriers
 };

@@ -31,7 +31,7 @@ constexpr std::int32_t tensor_number(GlobalTensor tensor, int layers) {
   return layers * static_cast<int>(Tensor::kTensors) + static_cast<int>(tensor);
 }
 
-/// A random number of a tensor: offset + scale * a uniform number of [-1, 1), rounded to bf16.
+/// A random number of a tensor: offset + scale * a uniform number of [-1, 1). Packing rounds it to bf16.
 struct RandomTensor {
   std::uint64_t seed;
   std::int32_t tensor;  ///< tensor_number()

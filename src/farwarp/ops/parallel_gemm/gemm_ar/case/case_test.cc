@@ -75,7 +75,7 @@ TEST_P(GemmArCases, RowsThatRanksDoNotDivide) {
   expect_pass("m=130,n=72,k=48,max_sms=2", 2);
 }
 
-TEST_P(GemmArCases, TilesOfSeveralOwners) { expect_pass("m=258,n=80,k=272,splits=2", 2); }
+TEST_P(GemmArCases, TilesOfSeveralOwners) { expect_pass("m=258,n=80,k=1040,splits=2", 2); }
 
 TEST_P(GemmArCases, ManySchedulesOfLateRanks) {
   expect_pass("m=8,n=40,k=72,burst=3,delay=40", 3, 25, 3);

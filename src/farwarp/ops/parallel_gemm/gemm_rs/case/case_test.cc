@@ -108,7 +108,7 @@ TEST_P(GemmReduceScatterCases, OwnersOfWholeTiles) {
 }
 
 TEST_P(GemmReduceScatterCases, Splits) {
-  expect_pass(is_wgmma() ? "m=40,n=136,k=1600,splits=4,has_bias=1" : "m=40,n=136,k=1600,splits=3,has_bias=1", 4,
+  expect_pass(is_wgmma() ? "m=40,n=136,k=1600,splits=4,has_bias=1" : "m=40,n=136,k=2400,splits=3,has_bias=1", 4,
               is_wgmma() ? 10 : 2);
   if (is_wgmma()) expect_pass("m=6,n=72,k=528,splits=2,has_bias=1,burst=3,delay=20", 3, 20);
   expect_both_pass("m=160,n=72,k=1056,splits=2,max_sms=2", 4, is_wgmma() ? 5 : 2);
