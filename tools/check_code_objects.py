@@ -26,8 +26,8 @@ are about its resources and its main loop:
            and the wait for it. The composition of that loop is printed too, and an estimate of the cycles that it
            takes each unit of gfx942.
   rate     For the kernels of MOST_INSTRUCTIONS: that loop has at most so many instructions for each 4,096
-           multiplications of its matrix instructions, these included. (The decoder: each loop with 8 of them.) On gfx942 a SIMD takes 16 cycles for so many, in
-           which it issues four instructions of a wave.
+           multiplications of its matrix instructions, these included. (The decoder: each loop with 8 of them.) On gfx942
+           a SIMD takes 16 cycles for so many, in which it issues four instructions of a wave.
 """
 
 import argparse
@@ -253,7 +253,9 @@ def check_sends(instructions):
         waits = [inside for inside in body if inside.name == "s_waitcnt" and OUTSTANDING.search(inside.operands)]
         loads = sum(1 for inside in body if READ.match(inside.name))
         if stores and waits and loads == 1 and stays_inside(instructions, index, first, i):
-            found.append((stores[0].address, f"sends: '{stores[0]}' follows a wait for one load in each turn of a loop"))
+            found.append(
+                (stores[0].address, f"sends: '{stores[0]}' follows a wait for one load in each turn of a loop")
+            )
     return found
 
 
