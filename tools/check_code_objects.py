@@ -26,8 +26,8 @@ are about its resources and its main loop:
            and the wait for it. The composition of that loop is printed too, and an estimate of the cycles that it
            takes each unit of gfx942.
   rate     For the kernels of MOST_INSTRUCTIONS: that loop has at most so many instructions for each 4,096
-           multiplications of its matrix instructions, these included. (The decoder: each loop with 8 of them.) On gfx942
-           a SIMD takes 16 cycles for so many, in which it issues four instructions of a wave.
+           multiplications of its matrix instructions, these included. (The decoder: each loop with 8 of them.) On
+           gfx942 a SIMD takes 16 cycles for so many, in which it issues four instructions of a wave.
 """
 
 import argparse

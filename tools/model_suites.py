@@ -5,9 +5,9 @@
 
 With --check it compares the files with what it would write, and exits 1 if they differ.
 
-serving. Prefill: 4096 tokens of all ranks (moe-a2a: of each rank), attention of one sequence of 8192. Decode: 64 sequences
-(moe-a2a: 128 tokens of each rank), caches of 8192 keys. Left out: the latent attention of DeepSeek-V3 and Kimi-K2,
-whose heads are longer than 128.
+serving. Prefill: 4096 tokens of all ranks (moe-a2a: of each rank), attention of one sequence of 8192. Decode: 64
+sequences (moe-a2a: 128 tokens of each rank), caches of 8192 keys. Left out: the latent attention of DeepSeek-V3 and
+Kimi-K2, whose heads are longer than 128.
 
 tp. The products of dense layers at many numbers of rows: spread over ranks, and one rank's part alone (gemm). Rows that
 the ranks do not divide are left to gemm-ar, which has at most 512.
@@ -237,7 +237,7 @@ def suite_text(name, title, models, cases):
 
 
 def suites():
-    """{name: text}"""
+    """{name: text}."""
     over = "over 2, 4 and 8 ranks"
     return {
         "serving": suite_text(
