@@ -36,22 +36,29 @@ import re
 import subprocess
 import sys
 
-FUNCTION = re.compile(r"^[0-9a-f]+ <(?P<name>[^>]+)>:$")
-INSTRUCTION = re.compile(r"^\s+(?P<name>[a-z][a-z0-9_]*)(?P<operands>[^/]*)//\s*(?P<address>[0-9A-F]+):")
+from amd_code import (
+    INDIRECT,
+    JUMP,
+    LDS,
+    MATRIX,
+    OUTSTANDING,
+    READ,
+    SIMDS,
+    WRITE,
+    estimate,
+    hot_loops,
+    least_overlap,
+    matrix_loop,
+    parse,
+    parse_metadata,
+    rate,
+    stays_inside,
+)
 
-WRITE = re.compile(r"^(global|flat|buffer)_(store|atomic)")
-READ = re.compile(r"^(global|flat|buffer)_(load|atomic)")
 STREAMING_STORE = re.compile(r"^(global|buffer)_store_\w+ .*\bnt\b")
 NOT_HOT = ("qwen3_pack",)  # runs once, when a model is loaded
 SCRATCH = re.compile(r"^(scratch|flat)_(load|store|atomic)")
-JUMP = re.compile(r"^s_(c?branch)")
-INDIRECT = re.compile(r"^s_(setpc|swappc|call)")
 DRAINED = re.compile(r"\bvmcnt\(0\)")
-OUTSTANDING = re.compile(r"\bvmcnt\((\d+)\)")
-MATRIX = re.compile(r"^v_s?mfmac?_")
-TRANSCENDENTAL = re.compile(r"^v_(exp|log|rcp|rsq|sqrt|sin|cos)_")
-MATRIX_SIZE = re.compile(r"^v_s?mfmac?_f32_(\d+)x(\d+)x(\d+)_")
-LDS = re.compile(r"^ds_(read|write)")
 WIDE_LDS = re.compile(r"^ds_(read_b(64|128)|write_b128)$")
 IN_LOOP = re.compile(r"^(v_s?mfmac?_|ds_|global_|buffer_|s_barrier|s_waitcnt)")
 
@@ -66,35 +73,7 @@ MOST_INSTRUCTIONS = (
 )
 
 LANE_REGISTERS = 512
-SIMDS = 4
 STATIC_LDS = 128
-
-
-class Instruction:
-    def __init__(self, name, operands, address):
-        self.name = name
-        self.operands = operands.strip()
-        self.address = address
-
-    def target(self):
-        """The address that a branch goes to. Its 16-bit operand counts words from the next instruction."""
-        words = int(self.operands.split()[0], 0)
-        return self.address + 4 + 4 * (words - 0x10000 if words >= 0x8000 else words)
-
-    def __str__(self):
-        return f"{self.name} {self.operands}".strip()
-
-
-def parse(disassembly):
-    """{function name: its instructions}, from the output of llvm-objdump -d."""
-    functions = {}
-    current = None
-    for line in disassembly.splitlines():
-        if match := FUNCTION.match(line):
-            current = functions.setdefault(match["name"], [])
-        elif current is not None and (match := INSTRUCTION.match(line)):
-            current.append(Instruction(match["name"], match["operands"], int(match["address"], 16)))
-    return functions
 
 
 def step(state, instruction):
@@ -149,74 +128,6 @@ def check(instructions):
     return sorted(found.items())
 
 
-def stays_inside(instructions, index, first, last):
-    """Whether a path from number `first` leads to number `last` through instructions between them only."""
-    seen, work = set(), [first]
-    while work:
-        i = work.pop()
-        while first <= i <= last and i not in seen:
-            if i == last:
-                return True
-            seen.add(i)
-            name = instructions[i].name
-            if JUMP.match(name):
-                work.append(index.get(instructions[i].target(), len(instructions)))
-            if name in ("s_branch", "s_endpgm") or INDIRECT.match(name):
-                break
-            i += 1
-    return False
-
-
-def matrix_loop(instructions):
-    """The shortest loop that contains a matrix instruction; [] if there is none.
-
-    Code for rare cases that lies after a loop and jumps back into its middle makes no loop: the way back to it leads
-    through the loop's beginning.
-    """
-    index = {instruction.address: i for i, instruction in enumerate(instructions)}
-    loops = []
-    for i, instruction in enumerate(instructions):
-        if not JUMP.match(instruction.name):
-            continue
-        first = index.get(instruction.target(), len(instructions))
-        body = instructions[first : i + 1]
-        if any(MATRIX.match(inside.name) for inside in body) and stays_inside(instructions, index, first, i):
-            loops.append(body)
-    return min(loops, key=len, default=[])
-
-
-def least_overlap(loop):
-    """The least number of matrix instructions between a load from memory and the wait for it, over turns of the loop.
-
-    None if the loop waits for no load.
-    """
-    matrix = 0
-    in_flight = []  # how many matrix instructions had been issued before each access; they complete in order
-    overlaps = []
-    for turn in range(3):  # the wait for a load may be two turns later
-        for instruction in loop:
-            if MATRIX.match(instruction.name):
-                matrix += 1
-            elif WRITE.match(instruction.name) or READ.match(instruction.name):
-                in_flight.append((matrix, READ.match(instruction.name) and turn == 0))
-            elif instruction.name == "s_waitcnt" and (left := OUTSTANDING.search(instruction.operands)):
-                done = max(0, len(in_flight) - int(left[1]))
-                overlaps += [matrix - before for before, counts in in_flight[:done] if counts]
-                in_flight = in_flight[done:]
-    return min(overlaps, default=None)
-
-
-def products(loop):
-    """The loop's matrix instructions in units of 4,096 multiplications (16 x 16 x 16)."""
-    sizes = [match.groups() for instruction in loop if (match := MATRIX_SIZE.match(instruction.name))]
-    return sum(int(m) * int(n) * int(k) for m, n, k in sizes) / 4096
-
-
-def rate(loop):
-    """Instructions of a loop, the matrix instructions included, for each 4,096 multiplications."""
-    return len(loop) / products(loop)
-
-
 def check_sends(instructions):
     """Violations of the rule 'sends', as (address, text), by one pass over the instructions in their order.
 
@@ -257,50 +168,6 @@ def check_sends(instructions):
                 (stores[0].address, f"sends: '{stores[0]}' follows a wait for one load in each turn of a loop")
             )
     return found
-
-
-def wave_bytes(name):
-    """Bytes that an instruction moves for the 64 lanes of a wave: ds_read_b128, ds_read2_b64, global_load_dwordx4."""
-    if match := re.search(r"dword(?:x(\d))?", name):
-        return 64 * 4 * int(match[1] or 1)
-    match = re.match(r"^ds_\w+?(2?)(?:st64)?_b(\d+)", name)
-    return 64 * int(match[2]) // 8 * (2 if match[1] else 1) if match else 0
-
-
-def estimate(loop, waves):
-    """Cycles of a CU for a turn of a loop in all of a block's `waves`, by unit, as if nothing else limited it.
-
-    Rates are of gfx942 ("AMD Instinct MI300 Instruction Set Architecture"; AMD matrix instruction calculator): a matrix
-    instruction of 4,096 multiplications takes its SIMD 16 cycles, another vector instruction 4, a transcendental one
-    16. A SIMD issues an instruction of each kind at a time. LDS moves 128 bytes a cycle, the L1 cache 64.
-    """
-    on_simd = -(-waves // SIMDS)
-    vector = sum(
-        16 if TRANSCENDENTAL.match(i.name) else 4 for i in loop if i.name.startswith("v_") and not MATRIX.match(i.name)
-    )
-    lds = sum(wave_bytes(i.name) for i in loop if LDS.match(i.name))
-    memory = sum(wave_bytes(i.name) for i in loop if READ.match(i.name) or WRITE.match(i.name))
-    return {
-        "matrix": round(16 * products(loop) * on_simd),
-        "vector": vector * on_simd,
-        "LDS": lds * waves // 128,
-        "L1": memory * waves // 64,
-    }
-
-
-def hot_loops(instructions):
-    """For each beginning of a loop its longest body, if that has 8 matrix instructions and under 1,000 in all."""
-    index = {instruction.address: i for i, instruction in enumerate(instructions)}
-    loops = {}
-    for i, instruction in enumerate(instructions):
-        if not JUMP.match(instruction.name):
-            continue
-        first = index.get(instruction.target(), len(instructions))
-        body = instructions[first : i + 1]
-        count = sum(1 for inside in body if MATRIX.match(inside.name))
-        if count >= 8 and len(body) < 1000 and stays_inside(instructions, index, first, i):
-            loops[first] = max(loops.get(first, []), body, key=len)
-    return list(loops.values())
 
 
 def check_rate(name, instructions):
@@ -365,21 +232,6 @@ def check_resources(fields):
     if int(fields["group_segment_fixed_size"]) > STATIC_LDS:
         found.append(f"lds: {fields['group_segment_fixed_size']} bytes of static LDS, {STATIC_LDS} allowed")
     return found
-
-
-def parse_metadata(notes):
-    """{kernel: {field: value}} from the amdhsa.kernels list that llvm-readelf --notes prints as YAML."""
-    kernels = {}
-    fields = {}
-    for line in notes.splitlines():
-        if line.startswith("  - "):
-            fields = {}
-        match = re.match(r"^  (?:- |  )\.(\w+):\s+(\S+)$", line)
-        if match:
-            fields[match[1]] = match[2]
-            if match[1] == "name":
-                kernels[match[2]] = fields
-    return kernels
 
 
 def describe(name, instructions, fields):

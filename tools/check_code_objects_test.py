@@ -11,6 +11,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import amd_code
 import check_code_objects
 
 
@@ -22,7 +23,7 @@ def disassembly(*lines):
 
 def rules(*lines):
     """The rules that a function of these instructions breaks, in order of address."""
-    instructions = check_code_objects.parse(disassembly(*lines))["kernel"]
+    instructions = amd_code.parse(disassembly(*lines))["kernel"]
     return [text.split(":")[0] for _, text in check_code_objects.check(instructions)]
 
 
@@ -102,7 +103,7 @@ AGAIN = "s_cbranch_scc1"
 def loop(*lines):
     """The lines with a branch back to the first, as instructions."""
     back = 0x10000 - len(lines) - 1
-    return check_code_objects.parse(disassembly("s_nop 0", *lines, f"{AGAIN} {back}", END))["kernel"]
+    return amd_code.parse(disassembly("s_nop 0", *lines, f"{AGAIN} {back}", END))["kernel"]
 
 
 class MatrixLoop(unittest.TestCase):
@@ -112,11 +113,9 @@ class MatrixLoop(unittest.TestCase):
     def test_loads_in_flight(self):
         put = "ds_write_b128 v12, v[8:11]"
         self.assertEqual(self.rule("s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX), [])
-        self.assertEqual(
-            check_code_objects.least_overlap(loop(MATRIX, "s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX)), 3
-        )
+        self.assertEqual(amd_code.least_overlap(loop(MATRIX, "s_waitcnt vmcnt(0)", put, LOAD, MATRIX, MATRIX)), 3)
         # One of two loads may still be in flight. The wait is for the load of the previous turn.
-        self.assertEqual(check_code_objects.least_overlap(loop(LOAD, "s_waitcnt vmcnt(1)", put, MATRIX, MATRIX)), 2)
+        self.assertEqual(amd_code.least_overlap(loop(LOAD, "s_waitcnt vmcnt(1)", put, MATRIX, MATRIX)), 2)
 
     def test_loads_waited_for_at_once(self):
         found = self.rule(LOAD, "s_waitcnt vmcnt(0)", "ds_write_b128 v12, v[8:11]", MATRIX, MATRIX)
@@ -125,7 +124,7 @@ class MatrixLoop(unittest.TestCase):
 
     def test_a_wait_for_stores_of_the_turn_before(self):
         store = "global_store_dwordx4 v12, v[0:3], s[2:3]"
-        self.assertEqual(check_code_objects.least_overlap(loop(LOAD, store, MATRIX, MATRIX, "s_waitcnt vmcnt(1)")), 2)
+        self.assertEqual(amd_code.least_overlap(loop(LOAD, store, MATRIX, MATRIX, "s_waitcnt vmcnt(1)")), 2)
 
     def test_narrow_lds_accesses(self):
         for narrow in (
@@ -140,23 +139,23 @@ class MatrixLoop(unittest.TestCase):
             self.assertEqual(self.rule("s_waitcnt vmcnt(0)", LOAD, MATRIX, wide), [], wide)
 
     def test_no_loop(self):
-        instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
+        instructions = amd_code.parse(disassembly(LOAD, MATRIX, END))["kernel"]
         self.assertEqual(
             check_code_objects.check_matrix(instructions), [(0, "matrix: no loop with matrix instructions")]
         )
 
     def test_the_innermost_loop_counts(self):
         # The inner branch goes back to the load, the outer one to the first instruction.
-        instructions = check_code_objects.parse(
+        instructions = amd_code.parse(
             disassembly("ds_read_b32 v1, v2", LOAD, MATRIX, f"{AGAIN} {0x10000 - 3}", f"{AGAIN} {0x10000 - 5}", END)
         )["kernel"]
         self.assertEqual(
-            [i.name for i in check_code_objects.matrix_loop(instructions)],
+            [i.name for i in amd_code.matrix_loop(instructions)],
             ["global_load_dwordx4", "v_mfma_f32_16x16x16_f16", AGAIN],
         )
 
     def test_code_after_a_loop_that_jumps_into_it_is_no_loop(self):
-        instructions = check_code_objects.parse(
+        instructions = amd_code.parse(
             disassembly(
                 "s_nop 0",
                 LOAD,
@@ -169,7 +168,7 @@ class MatrixLoop(unittest.TestCase):
             )
         )["kernel"]
         self.assertEqual(
-            [i.name for i in check_code_objects.matrix_loop(instructions)],
+            [i.name for i in amd_code.matrix_loop(instructions)],
             ["global_load_dwordx4", "s_cbranch_vccnz", "v_mfma_f32_16x16x16_f16", AGAIN],
         )
 
@@ -180,7 +179,7 @@ class Sends(unittest.TestCase):
     LOAD_ONE = "global_load_dwordx4 v[2:5], v[6:7], off nt"
 
     def rule(self, *lines):
-        instructions = check_code_objects.parse(disassembly(*lines, END))["kernel"]
+        instructions = amd_code.parse(disassembly(*lines, END))["kernel"]
         return [text for _, text in check_code_objects.check_sends(instructions)]
 
     def test_a_store_waits_for_another(self):
@@ -204,7 +203,7 @@ class Estimate(unittest.TestCase):
     def test_cycles_by_unit(self):
         lines = [MATRIX, MATRIX_32, "v_exp_f32_e32 v1, v1", "ds_read_b128 v[0:3], v4", "ds_read2_b64 v[0:3], v4", LOAD]
         self.assertEqual(
-            check_code_objects.estimate(loop(*lines), 8),
+            amd_code.estimate(loop(*lines), 8),
             # 3 times 16 cycles, 16, 2 KB and 1 KB of a wave; two waves on a SIMD, eight on the CU
             {"matrix": 96, "vector": 32, "LDS": 128, "L1": 128},
         )
@@ -235,7 +234,7 @@ class Rate(unittest.TestCase):
 
     def test_other_kernels_and_no_loop(self):
         self.assertEqual(self.rule("ag_gemm_mfma_bf16_64x128", MATRIX, *["s_nop 0"] * 9), [])
-        instructions = check_code_objects.parse(disassembly(LOAD, MATRIX, END))["kernel"]
+        instructions = amd_code.parse(disassembly(LOAD, MATRIX, END))["kernel"]
         self.assertEqual(
             [text for _, text in check_code_objects.check_rate("attention_mfma_bf16_128", instructions)],
             ["rate: no loop with matrix instructions"],
@@ -282,7 +281,7 @@ amdhsa.kernels:
     .private_segment_fixed_size: 0
 amdhsa.target:   amdgcn-amd-amdhsa--gfx942
 """
-        kernels = check_code_objects.parse_metadata(notes)
+        kernels = amd_code.parse_metadata(notes)
         self.assertEqual(list(kernels), ["first", "second"])
         self.assertEqual(kernels["first"]["private_segment_fixed_size"], "80")
         self.assertEqual(kernels["second"]["agpr_count"], "4")

@@ -1,5 +1,5 @@
-// Finishes the tiles of tasks whose vectors do not stream, of up to eight columns: a thread has one sum of each tile, and
-// four threads the same four rows.
+// Finishes the tiles of tasks whose vectors do not stream, of up to eight columns: a thread has one sum of each tile,
+// and four threads the same four rows.
 //
 // Several ranks, one-shot: a finisher sends the sums of all its tiles to all ranks, itself included, then adds all
 // ranks' sums in the order of the ranks.

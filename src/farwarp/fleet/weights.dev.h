@@ -122,8 +122,8 @@ class WeightLoader {
 };
 
 /// CDNA: the fragments of a task's weights, from memory to registers. A warp loads the slots of a batch while it
-/// multiplies those of the one before, across tiles and passes. Loads have no conditions, so where a tile has fewer slots
-/// left than a batch, the last one is loaded again.
+/// multiplies those of the one before, across tiles and passes. Loads have no conditions, so where a tile has fewer
+/// slots left than a batch, the last one is loaded again.
 class MemoryWeights {
  public:
   FARWARP_DEVICE MemoryWeights(Global<const std::byte> weights, int worker) : weights_(weights), worker_(worker) {}

@@ -1,5 +1,5 @@
-// A ring of stages in shared memory: a loader fills them by asynchronous copies or stores, other warps use and free them. Only if
-// Target::kHasBulkCopy.
+// A ring of stages in shared memory: a loader fills them by asynchronous copies or stores, other warps use and free
+// them. Only if Target::kHasBulkCopy.
 //
 //   loader   wait empty[s] (parity ^ 1: the first round does not wait) -> expect bytes, start copies -> full[s]
 //   reader   wait full[s] -> use the stage -> arrive at empty[s]

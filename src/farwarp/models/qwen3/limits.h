@@ -1,5 +1,5 @@
-// What callers may ask a decoder for when they create it. The library's checks and the command line's options have these limits from here;
-// those that kernels are compiled with are in decode/args.h and fleet/layout.h.
+// What callers may ask a decoder for when they create it. The library's checks and the command line's options have
+// these limits from here; those that kernels are compiled with are in decode/args.h and fleet/layout.h.
 #pragma once
 
 #include <bit>

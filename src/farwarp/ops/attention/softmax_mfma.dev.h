@@ -43,9 +43,9 @@ struct RowSoftmax {
   }
 };
 
-/// [thread] Part `part` (0, 1, 2) of what turns four of a lane's scores, from `first` on, into probabilities. The last one rounds them into
-/// the operand of a product whose k is the key. Parts apart from each other need no wait states between them.
-/// `subtracts`: else large scores have been subtracted.
+/// [thread] Part `part` (0, 1, 2) of what turns four of a lane's scores, from `first` on, into probabilities. The last
+/// one rounds them into the operand of a product whose k is the key. Parts apart from each other need no wait states
+/// between them. `subtracts`: else large scores have been subtracted.
 template <class T, int part, bool subtracts>
 FARWARP_DEVICE void make_probabilities(Mfma32Sums& scores, int first, float scale_log2, RowSoftmax& row,
                                        std::uint64_t& rounded) {

@@ -75,8 +75,8 @@ FARWARP_DEVICE void lower_registers() {}
 template <int count>
 FARWARP_DEVICE void raise_registers() {}
 
-// mma(), mfma() and mfma32(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32, one
-// product after the other in the order of k. A product of two 16-bit numbers has at most 22 bits, so it is exact in
+// mma(), mfma() and mfma32(): the warp's lanes exchange their registers. Then each lane computes its own sums in fp32,
+// one product after the other in the order of k. A product of two 16-bit numbers has at most 22 bits, so it is exact in
 // fp32, unless it is too small for a normal number.
 
 /// The numbers of a row, of which lanes have four each: lanes `first`, `first` + `step`, ...

@@ -1,9 +1,9 @@
 // The main loop on CDNA. All waves of a block copy x through registers into LDS. The large tile's w goes the same way;
 // the small tile's w goes from memory to the fragments of the one wave that needs it.
 //
-// A step of K is two stages, or four. LDS has room for two stages. Registers between memory and LDS, and fragments, exist
-// twice, too, and fragments from memory four times; every index is a constant. While stage s is multiplied, s + 1 goes from LDS into fragments, s + 2 goes from
-// registers into LDS, and s + 3 and s + 4 are loaded from memory:
+// A step of K is two stages, or four. LDS has room for two stages. Registers between memory and LDS, and fragments,
+// exist twice, too, and fragments from memory four times; every index is a constant. While stage s is multiplied, s + 1
+// goes from LDS into fragments, s + 2 goes from registers into LDS, and s + 3 and s + 4 are loaded from memory:
 //
 //   barrier            s + 1 is in LDS, and all waves have read the fragments of s
 //   read fragments of s + 1
@@ -185,7 +185,8 @@ FARWARP_DEVICE void read_fragments(Shared<std::byte> rows, Vec16 (&fragments)[sl
   }
 }
 
-/// A wave's sums of a tile. w is the instruction's left operand, so that a lane's sums of one product lie in a row of y.
+/// A wave's sums of a tile. w is the instruction's left operand, so that a lane's sums of one product lie in a row of
+/// y.
 template <class Tile>
 struct WaveSums {
   Mfma32Sums of[Tile::kMultipliedFragments][Tile::kColumnFragments];
@@ -247,8 +248,8 @@ struct MfmaPipeline {
   RowFragments<Tile> rows[2];
   ColumnFragments<Tile> columns[Tile::kShape.w_in_lds() ? 2 : Tile::kStages];
 
-  /// [block] Fetches the first four stages. `feed.next()` moves to the next step, `feed.load(stage, ..)` loads one of its
-  /// stages.
+  /// [block] Fetches the first four stages. `feed.next()` moves to the next step, `feed.load(stage, ..)` loads one of
+  /// its stages.
   template <class Feed>
   FARWARP_DEVICE void start(Feed& feed) {
     load_first(feed, 0);

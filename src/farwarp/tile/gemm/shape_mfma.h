@@ -1,11 +1,11 @@
 // Tiles of the CDNA main loop: their shapes, and how their operands lie in LDS.
 //
-// A stage holds `depth` elements of K of the tile's rows (of x, and of w if that goes through LDS), as rows of 64 or 128 bytes, in chunks of 16 bytes (8
-// elements). LDS has 32 banks of 4 bytes, so 128 bytes are one line of all banks: one row of 64 elements, or two of 32.
-// An access of 16 bytes takes eight turns of eight lanes (Composable Kernel documentation, "Understanding AMD GPU LDS
-// and Bank Conflicts"): ds_write_b128 lanes 0-7, 8-15, ...; ds_read_b128 lanes 0-3 with 20-23, 4-7 with 16-19, 8-11
-// with 28-31, 12-15 with 24-27, and likewise in the upper half of the wave. Within a turn no two lanes may access
-// different chunks of one column of chunks (the same 4 banks).
+// A stage holds `depth` elements of K of the tile's rows (of x, and of w if that goes through LDS), as rows of 64 or
+// 128 bytes, in chunks of 16 bytes (8 elements). LDS has 32 banks of 4 bytes, so 128 bytes are one line of all banks:
+// one row of 64 elements, or two of 32. An access of 16 bytes takes eight turns of eight lanes (Composable Kernel
+// documentation, "Understanding AMD GPU LDS and Bank Conflicts"): ds_write_b128 lanes 0-7, 8-15, ...; ds_read_b128
+// lanes 0-3 with 20-23, 4-7 with 16-19, 8-11 with 28-31, 12-15 with 24-27, and likewise in the upper half of the wave.
+// Within a turn no two lanes may access different chunks of one column of chunks (the same 4 banks).
 //
 //   writes  eight lanes write a line: one row, or two.
 //   reads   lane l reads chunk l / 32 of row l % 32, so a turn reads 8 rows that differ modulo 8. The chunks of row r are

@@ -1,6 +1,6 @@
 // The wait primitives: this file and words.dev.h are the only code that may spin. Every wait ends: when its condition
-// holds, when the abort is raised, or with a ledger record when the call's deadline has passed. Waits with BlockWaits, at
-// mbarriers that other warps of the block end, just expire.
+// holds, when the abort is raised, or with a ledger record when the call's deadline has passed. Waits with BlockWaits,
+// at mbarriers that other warps of the block end, just expire.
 #pragma once
 
 #include "farwarp/world/device/call.dev.h"
