@@ -77,22 +77,28 @@ def stays_inside(instructions, index, first, last):
     return False
 
 
-def matrix_loop(instructions):
-    """The shortest loop that contains a matrix instruction; [] if there is none.
+def loops(instructions, wanted):
+    """(number of its first instruction, body) for each loop, by its branch back, whose body is `wanted(body)`.
 
     Code for rare cases that lies after a loop and jumps back into its middle makes no loop: the way back to it leads
     through the loop's beginning.
     """
     index = {instruction.address: i for i, instruction in enumerate(instructions)}
-    loops = []
     for i, instruction in enumerate(instructions):
-        if not JUMP.match(instruction.name):
-            continue
-        first = index.get(instruction.target(), len(instructions))
-        body = instructions[first : i + 1]
-        if any(MATRIX.match(inside.name) for inside in body) and stays_inside(instructions, index, first, i):
-            loops.append(body)
-    return min(loops, key=len, default=[])
+        if JUMP.match(instruction.name):
+            first = index.get(instruction.target(), len(instructions))
+            body = instructions[first : i + 1]
+            if body and wanted(body) and stays_inside(instructions, index, first, i):
+                yield first, body
+
+
+def matrix_instructions(body):
+    return sum(1 for instruction in body if MATRIX.match(instruction.name))
+
+
+def matrix_loop(instructions):
+    """The shortest loop that contains a matrix instruction; [] if there is none."""
+    return min((body for _, body in loops(instructions, matrix_instructions)), key=len, default=[])
 
 
 def least_overlap(loop):
@@ -158,14 +164,7 @@ def estimate(loop, waves):
 
 def hot_loops(instructions):
     """For each beginning of a loop its longest body, if that has 8 matrix instructions and under 1,000 in all."""
-    index = {instruction.address: i for i, instruction in enumerate(instructions)}
-    loops = {}
-    for i, instruction in enumerate(instructions):
-        if not JUMP.match(instruction.name):
-            continue
-        first = index.get(instruction.target(), len(instructions))
-        body = instructions[first : i + 1]
-        count = sum(1 for inside in body if MATRIX.match(inside.name))
-        if count >= 8 and len(body) < 1000 and stays_inside(instructions, index, first, i):
-            loops[first] = max(loops.get(first, []), body, key=len)
-    return list(loops.values())
+    longest = {}
+    for first, body in loops(instructions, lambda body: len(body) < 1000 and matrix_instructions(body) >= 8):
+        longest[first] = max(longest.get(first, []), body, key=len)
+    return list(longest.values())

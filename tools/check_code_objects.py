@@ -48,11 +48,11 @@ from amd_code import (
     estimate,
     hot_loops,
     least_overlap,
+    loops,
     matrix_loop,
     parse,
     parse_metadata,
     rate,
-    stays_inside,
 )
 
 STREAMING_STORE = re.compile(r"^(global|buffer)_store_\w+ .*\bnt\b")
@@ -131,11 +131,10 @@ def check(instructions):
 def check_sends(instructions):
     """Violations of the rule 'sends', as (address, text), by one pass over the instructions in their order.
 
-    A wait is for the accesses that it completes. If the newest of them that is a load is the only load since the store
-    before, that store was waited for to get one vector, or none.
+    A wait that covers the streaming store before is wrong if at most one load was issued since that store.
     """
     found = []
-    in_flight = []  # accesses: ("load" or "store", instruction); they complete in order
+    in_flight = []  # accesses, which complete in order
     loads_since = 0  # since the streaming store before
     stored = waited_for = None
     for instruction in instructions:
@@ -154,19 +153,15 @@ def check_sends(instructions):
             in_flight = in_flight[done:]
         elif instruction.name in ("s_barrier", "s_branch", "s_endpgm"):
             stored = waited_for = None
-    index = {instruction.address: i for i, instruction in enumerate(instructions)}
-    for i, instruction in enumerate(instructions):
-        if not JUMP.match(instruction.name):
-            continue
-        first = index.get(instruction.target(), len(instructions))
-        body = instructions[first : i + 1]
-        stores = [inside for inside in body if STREAMING_STORE.match(str(inside))]
-        waits = [inside for inside in body if inside.name == "s_waitcnt" and OUTSTANDING.search(inside.operands)]
-        loads = sum(1 for inside in body if READ.match(inside.name))
-        if stores and waits and loads == 1 and stays_inside(instructions, index, first, i):
-            found.append(
-                (stores[0].address, f"sends: '{stores[0]}' follows a wait for one load in each turn of a loop")
-            )
+
+    def waits_for_one_load(body):
+        waits = any(inside.name == "s_waitcnt" and OUTSTANDING.search(inside.operands) for inside in body)
+        return waits and sum(1 for inside in body if READ.match(inside.name)) == 1
+
+    for _, body in loops(instructions, waits_for_one_load):
+        store = next((inside for inside in body if STREAMING_STORE.match(str(inside))), None)
+        if store is not None:
+            found.append((store.address, f"sends: '{store}' follows a wait for one load in each turn of a loop"))
     return found
 
 

@@ -44,8 +44,8 @@ struct LedgerRecord {
   std::uint32_t complete;  ///< written last: 1 once the other fields are valid
   std::uint64_t expected;
   std::uint64_t seen;
-  std::uint64_t
-      waited_ns;  ///< since the kernel read its call (fleet: all tokens before included): a bound for the wait
+  /// Since the kernel read its call (fleet: all tokens before included): a bound for the wait.
+  std::uint64_t waited_ns;
 };
 inline constexpr std::uint32_t kSiteBegin = 0xffff;  ///< LedgerRecord::site of a call made out of order
 /// LedgerRecord::seen of a wait for something that has no earlier value to show: words, a phase of an mbarrier.

@@ -83,6 +83,9 @@ struct TwoShot {
 #pragma unroll 1
     for (std::int64_t first = range.first; first < range.last; first += kCopied * Target::kWarpSize) {
       Vec16 vectors[kCopied];
+      if constexpr (!Target::kHasBulkCopy) {  // arrived() takes all of them
+        for (Vec16& vector : vectors) vector = {};
+      }
 #pragma unroll
       for (int v = 0; v < kCopied; ++v) {
         const std::int64_t vector = first + v * Target::kWarpSize;

@@ -8,8 +8,8 @@
 // Within a turn no two lanes may access different chunks of one column of chunks (the same 4 banks).
 //
 //   writes  eight lanes write a line: one row, or two.
-//   reads   lane l reads chunk l / 32 of row l % 32, so a turn reads 8 rows that differ modulo 8. The chunks of row r are
-//           permuted by r's line, so no two of a turn conflict (shape_mfma_test.cc).
+//   reads   lane l reads chunk l / 32 of row l % 32, so a turn reads 8 rows that differ modulo 8. The chunks of row r
+//           are permuted by r's line, so no two of a turn conflict (shape_mfma_test.cc).
 #pragma once
 
 #include "farwarp/base/machine_shape.h"

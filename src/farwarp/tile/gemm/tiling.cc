@@ -166,11 +166,10 @@ Status tile_mfma(const TilingRequest& request, const char* desc, Tiling& result)
   result.tile_column_count = ceil_div(request.n, result.columns);
   constexpr int kLeastDepth = 512;  // splits with less of K gain less than adding up costs
   const auto idle = request.blocks / std::max<std::int64_t>(result.tiles(), 1);
-  result.splits =
-      request.splits != 0
-          ? request.splits
-          : static_cast<int>(std::clamp<std::int64_t>(
-                std::min<std::int64_t>(idle, result.steps / std::max(1, kLeastDepth / result.depth)), 1, kMaxSplits));
+  const std::int64_t deep_enough = result.steps / std::max(1, kLeastDepth / result.depth);
+  result.splits = request.splits != 0
+                      ? request.splits
+                      : static_cast<int>(std::clamp<std::int64_t>(std::min(idle, deep_enough), 1, kMaxSplits));
   if (result.splits > result.steps)
     return wrong(
         desc, "splits", request.splits,
