@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
-"""Times PyTorch's scaled_dot_product_attention on the shapes of `farwarp bench attention`, on an idle GPU.
+"""Times PyTorch's scaled_dot_product_attention, and FlashAttention 3, on the shapes of `farwarp bench attention`.
 
-    attention_pytorch.py SHAPES [--json FILE] [--samples 30] [--backends cudnn,flash]
+    attention_pytorch.py SHAPES [--json FILE] [--samples 30] [--backends cudnn,flash,fa3,farwarp] [--fa3 LIBRARY]
+
+Backend fa3 is the FlashAttention 3 that vLLM ships: _vllm_fa3_C.abi3.so of its wheel, LIBRARY or that of the installed
+vLLM. It needs a Hopper GPU. Backend farwarp is farwarp.Attention, called from Python. The GPU must be idle.
 
 SHAPES is a suite with benchmarks of attention (suites/prefill.json), or a file with a JSON list of their entries, or
 such a list itself: '[{"heads": 32, "kv_heads": 4, "head_dim": 128, "queries": 4096, "keys": 4096, "causal": true}]'.
@@ -11,11 +14,12 @@ for are refused.
 A time is the median of samples. Before each sample 256 MB are written, so that the L2 holds nothing of the inputs. Two
 events enclose one launch of a CUDA graph of one call. Samples use two sets of inputs in turn, or one if two do not fit.
 A delay holds the stream while the host enqueues a sample. FLOPs are 4 * head_dim for each pair of a query and a key
-that it sees. Exit status: 0; 2 for bad usage; 3 without PyTorch or a GPU.
+that it sees. Exit status: 0; 2 for bad usage; 3 without PyTorch, a GPU or FlashAttention 3.
 """
 
 import argparse
 import functools
+import importlib.util
 import json
 import pathlib
 
@@ -32,6 +36,7 @@ DEFAULTS = {
     "dtype": "bf16",
 }
 IGNORED = {"seed", "lse", "mapping", "step_keys", "max_sms", "inputs", "graph"}
+FA3, FARWARP = "fa3", "farwarp"
 HOLD_CYCLES = 1_000_000  # about half a millisecond
 MOST_BYTES_OF_TWO_SETS = 16 << 30
 
@@ -65,6 +70,59 @@ def read_shapes(text: str) -> list:
     return shapes
 
 
+def load_fa3(torch, library: str) -> None:
+    """Registers torch.ops._vllm_fa3_C."""
+    if not library:
+        spec = importlib.util.find_spec("vllm")
+        if spec is None or not spec.submodule_search_locations:
+            fail("backend fa3 needs --fa3 with _vllm_fa3_C.abi3.so of a vLLM wheel, or vLLM itself", 3)
+        library = str(pathlib.Path(spec.submodule_search_locations[0], "vllm_flash_attn", "_vllm_fa3_C.abi3.so"))
+    try:
+        torch.ops.load_library(library)
+    except OSError as error:
+        fail(f"--fa3 {library}: {error}", 3)
+
+
+def fa3_call(torch, shape: dict):
+    """FlashAttention 3's forward pass. vLLM's build wants all sequences' rows in one tensor, and where they start."""
+    batch, causal, scale = shape["batch"], shape["causal"], shape["head_dim"] ** -0.5
+    queries, keys = shape["queries"], shape["keys"]
+    query_starts, key_starts = (
+        torch.arange(batch + 1, dtype=torch.int32, device="cuda") * rows for rows in (queries, keys)
+    )
+    forward = torch.ops._vllm_fa3_C.fwd
+
+    def call(q, k, v):
+        q, k, v = (tensor.transpose(1, 2).flatten(0, 1) for tensor in (q, k, v))
+        # fmt: off
+        return forward(
+            q, k, v,
+            None, None, None,               # new keys and values, qv
+            None,                           # out
+            query_starts, key_starts, None, # starts of sequences, of new keys
+            None, None, queries, keys,      # used rows, longest sequences
+            None, None, None,               # block table, indices into the cache, left padding
+            None, None, None,               # rotary embedding
+            None, None, None,               # scales of fp8
+            scale, causal, -1, -1, 0.0,     # window, softcap
+            True, None, 1, None, 0, None,   # interleaved, scheduler's metadata, splits, packed heads, margin, sinks
+            1, 0, None,                     # context parallelism
+        )[0]
+        # fmt: on
+
+    return call
+
+
+def farwarp_call(world, shape: dict):
+    import farwarp
+
+    names = ("batch", "heads", "kv_heads", "head_dim", "queries", "keys", "causal")
+    operator = farwarp.Attention(
+        world, **{name: shape[name] for name in names}, dtype={"bf16": "bfloat16", "fp16": "float16"}[shape["dtype"]]
+    )
+    return lambda q, k, v: operator(*(tensor.transpose(1, 2) for tensor in (q, k, v)))
+
+
 def gigaflops(shape: dict) -> float:
     queries, keys = shape["queries"], shape["keys"]
     pairs = queries * keys
@@ -85,6 +143,7 @@ class Timer:
         self.torch = torch
         self.samples = samples
         self.flush = Flush(torch)
+        self.world = None
 
     def inputs_of(self, shape: dict) -> list:
         """Sets of q, k and v as [batch, heads, rows, head_dim], in memory as [batch, rows, heads, head_dim]."""
@@ -109,6 +168,10 @@ class Timer:
 
     def call_of(self, shape: dict, backend):
         torch = self.torch
+        if backend == FA3:
+            return fa3_call(torch, shape)
+        if backend == FARWARP:
+            return farwarp_call(self.world, shape)
         from torch.nn.attention import sdpa_kernel
         from torch.nn.attention.bias import causal_lower_right
 
@@ -168,6 +231,7 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--backends", default="cudnn,flash")
+    parser.add_argument("--fa3", metavar="LIBRARY", default="")
     arguments = parser.parse_args()
     shapes = read_shapes(arguments.shapes)
     if arguments.samples < 1:
@@ -181,6 +245,8 @@ def main() -> None:
         "cudnn": SDPBackend.CUDNN_ATTENTION,
         "flash": SDPBackend.FLASH_ATTENTION,
         "efficient": SDPBackend.EFFICIENT_ATTENTION,
+        FA3: FA3,
+        FARWARP: FARWARP,
     }
     names = arguments.backends.split(",")
     for name in names:
@@ -188,9 +254,15 @@ def main() -> None:
             fail(f"--backends has '{name}'; allowed are {', '.join(known)}")
     if not torch.cuda.is_available():
         fail("no GPU", 3)
+    if FA3 in names:
+        load_fa3(torch, arguments.fa3)
     device = f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}"
     print(device)
     timer = Timer(torch, arguments.samples)
+    if FARWARP in names:
+        import farwarp
+
+        timer.world = farwarp.World(target="cuda")
     results = []
     for shape in shapes:
         results.append(measure(timer, shape, {name: known[name] for name in names}))

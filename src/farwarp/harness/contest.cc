@@ -33,6 +33,7 @@ Result<std::vector<Measurement>> Contest::in_turn(const std::vector<Contender>& 
   if (const Status status = timer_.trace([&] { return prepare_(contenders[0].ours); }, contenders[0].step);
       !status.ok())
     return status;
+  use_for(samples_ - 1);  // callers compare what the last sample left
   std::vector<Measurement> measurements;
   for (std::size_t c = 0; c < contenders.size(); ++c) {
     auto slowest = timer_.slowest(samples[c], mhz[c]);

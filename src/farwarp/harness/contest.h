@@ -35,7 +35,7 @@ class Contest {
         use_(std::move(use)),
         prepare_(std::move(prepare)) {}
 
-  /// Cold samples of each contender in turn, after two warm-up rounds.
+  /// Cold samples of each contender in turn, after two warm-up rounds. Afterwards the last sample's set is in use.
   Result<std::vector<Measurement>> in_turn(const std::vector<Contender>& contenders);
   /// Captures one graph for each set. The median of cold samples.
   Result<double> from_graphs(const Contender& contender);

@@ -27,6 +27,7 @@ Status time_in_every_way(World& world, Stream stream, DeviceTimer& timer, const 
   const auto measured = contest.in_turn({contender, contender});
   if (!measured.ok()) return measured.status();
   EXPECT_EQ(measured->size(), 2u);
+  EXPECT_EQ(set, kSets - 1u) << "the last sample's";
   expect_all_written("in turn");
   if (const auto graph_us = contest.from_graphs(contender); !graph_us.ok()) return graph_us.status();
   expect_all_written("from graphs");

@@ -45,8 +45,9 @@ bool same_sharing(const PrefillShape& shape, Mapping one, Mapping other, bool fo
 class PrefillAccesses : public AccessPlan {
  public:
   /// check(shape) is ok. `xcds`: those that the mapping takes into account.
-  PrefillAccesses(const PrefillShape& shape, Mapping mapping, bool folded, int xcds)
-      : shape_(shape), grid_(work_grid(mapping, folded, shape.batch, shape.heads, query_blocks(shape), xcds)) {}
+  PrefillAccesses(const PrefillShape& shape, Mapping mapping, bool folded, int xcds, int section = 1)
+      : shape_(shape),
+        grid_(work_grid(mapping, folded, shape.batch, shape.heads, query_blocks(shape), xcds, section)) {}
 
   std::int64_t workgroups() const override { return grid_.works; }
   std::int64_t accesses(std::int64_t workgroup) const override;

@@ -25,7 +25,7 @@ struct Rows {
 
 /// The argument block of every kernel of attention; a kernel reads what it needs.
 struct Args {
-  TensorMap q;  ///< wgmma: grid [heads, batch], boxes of 128 rows x 64 columns
+  TensorMap q;  ///< wgmma: grid [heads, batch], boxes of a block's rows x 64 columns
   TensorMap k;  ///< wgmma: grid [kv heads, batch or pages], boxes of a tile's keys, or of the keys of a page, x 64
   TensorMap v;  ///< as k
   WorldView view;

@@ -4,8 +4,8 @@
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-#define FARWARP_ENTRY(name, T, head_dim, keys) \
-  FARWARP_KERNEL(name, Args, kWgmmaThreads) { attention_wgmma<T, head_dim, keys>(args); }
+#define FARWARP_ENTRY(name, T, head_dim, keys, warpgroups) \
+  FARWARP_KERNEL(name, Args, wgmma_threads(warpgroups)) { attention_wgmma<T, head_dim, keys, warpgroups>(args); }
 FARWARP_ATTENTION_WGMMA(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::attention

@@ -1,7 +1,6 @@
-// attention on Hopper: persistent blocks of three warpgroups, one that loads and two that attend, 64 queries each. Jay
-// Shah et al., "FlashAttention-3" (arXiv 2407.08608): the two take turns to issue their products, so that one
-// multiplies while the other computes its softmax; and a warpgroup issues the scores of a step before the values of the
-// step before.
+// attention on Hopper: persistent blocks of a warpgroup that loads and two or three that attend, 64 queries each. Jay
+// Shah et al., "FlashAttention-3" (arXiv 2407.08608): they take turns to issue their products, so that one multiplies
+// while another computes its softmax; and a warpgroup issues the scores of a step before the values of the step before.
 #pragma once
 
 #include "farwarp/ops/attention/args.h"
@@ -13,15 +12,21 @@
 
 namespace farwarp::FARWARP_TARGET::attention {
 
-// Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers()
-// waits for ever.
-inline constexpr int kLoaderRegisters = 40, kAttendingRegisters = 232;
-static_assert(128 * kLoaderRegisters + 256 * kAttendingRegisters <= kWgmmaThreads * 168);
+/// Registers of a thread with `warpgroups` that attend.
+template <int warpgroups>
+struct Registers {
+  static constexpr int kLaunched = 65536 / wgmma_threads(warpgroups) / 8 * 8;
+  static constexpr int kLoader = warpgroups == 2 ? 40 : 32, kAttending = warpgroups == 2 ? 232 : 160;
+  // All warps together may not have more than the block was launched with, or raise_registers() waits for ever.
+  static_assert(kLoader + warpgroups * kAttending <= (1 + warpgroups) * kLaunched);
+};
 
 // Numbers of group_sync(). Barrier kTurn + w: warpgroup w may issue its products.
-inline constexpr int kTurn = 1, kValuesCleared = 3;
+inline constexpr int kMostWarpgroups = 3;
+inline constexpr int kTurn = 1, kValuesCleared = kTurn + kMostWarpgroups;
 
-/// The attending warpgroup number `warpgroup`, 0 or 1.
+/// The attending warpgroup number `warpgroup`, from 0. It and ring positions of wgmma's operands are uniform(): ptxas
+/// then computes descriptors in uniform registers, which takes 50 instructions less in a step.
 template <class Block, class WaitBarrier>
 class Attending {
  public:
@@ -32,20 +37,28 @@ class Attending {
 
   /// [warpgroup] All works of the block.
   FARWARP_DEVICE void run() {
-    if (warpgroup_ == 1) group_arrive(kTurn, 256);
-    for (std::uint32_t parity = 0;; parity ^= 1) {
-      if (!wait_(block_.q_full(), parity)) break;
-      const int number = uniform(load(block_.number()));
+    if (warpgroup_ == Block::kWarpgroups - 1) group_arrive(kTurn, 256);
+    for (;; advance(q_at_)) {
+      if (!wait_(block_.q_ring().full(q_at_.stage), q_at_.parity)) break;
+      const int number = uniform(load(block_.number(q_at_.stage)));
       if (number < 0) break;
       BadInput bad;
       const TraceStart start = trace_start();
-      attend(work_of(args_, number, kWgmmaQueries, bad));
+      attend(work_of(args_, number, Block::kQueries, bad));
       trace_warp(start, TraceWork::kAttend, number);
     }
-    if (warpgroup_ == 0) group_sync(kTurn, 256);  // the last arrival of warpgroup 1
+    if (warpgroup_ == 0) group_sync(kTurn, 256);  // the last arrival of the last warpgroup
   }
 
  private:
+  FARWARP_DEVICE static void advance(Position& position) {
+    position.advance();
+    position.stage = uniform(position.stage);
+  }
+  FARWARP_DEVICE void take_turn() const { group_sync(kTurn + warpgroup_, 256); }
+  FARWARP_DEVICE void give_turn() const {
+    group_arrive(kTurn + (warpgroup_ + 1 == Block::kWarpgroups ? 0 : warpgroup_ + 1), 256);
+  }
   FARWARP_DEVICE void give_back(Shared<Mbarrier> empty) const {
     if (lane_index() == 0) mbarrier_arrive(empty);
   }
@@ -56,7 +69,8 @@ class Attending {
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < Block::kHeadDim; k += 16)
-      wgmma<T, Block::kKeys>(scores_, block_.q(k / 64, warpgroup_), block_.k(k_at_.stage, k / 64), k % 64, k > 0);
+      wgmma<T, Block::kKeys>(scores_, block_.q(q_at_.stage, k / 64, warpgroup_), block_.k(k_at_.stage, k / 64), k % 64,
+                             k > 0);
     wgmma_commit();
   }
   /// [warpgroup] out += probabilities * v of the step in the next stage of values.
@@ -70,11 +84,11 @@ class Attending {
   }
   FARWARP_DEVICE void keys_read() {
     give_back(block_.k_ring().empty(k_at_.stage));
-    k_at_.advance();
+    advance(k_at_);
   }
   FARWARP_DEVICE void values_read() {
     give_back(block_.v_ring().empty(v_at_.stage));
-    v_at_.advance();
+    advance(v_at_);
   }
 
   /// [warpgroup] What a thread's rows see of a step.
@@ -96,37 +110,31 @@ class Attending {
   template <bool masked>
   FARWARP_DEVICE void steps(const BlockWork& work, int first, int end, Softmax& softmax) {
     for (int step = end - 1; step >= first; --step) {
-      group_sync(kTurn + warpgroup_, 256);
+      take_turn();
       multiply_keys();
       multiply_values();
-      group_arrive(kTurn + 1 - warpgroup_, 256);
+      give_turn();
       wgmma_wait_sums<1>(scores_);
       keys_read();
       if constexpr (masked) mask_scores(visible(work, step), scores_);
-      float rescale[2];
-      softmax.step(scores_, rescale);
       wgmma_wait_sums<0>(out_);
       values_read();
-#pragma unroll
-      for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = multiply(out_[i], rescale[row_of_sum(i)]);
-      round_probabilities<T>(scores_, probabilities_);
+      softmax.template step<T>(scores_, probabilities_, out_);
     }
   }
 
   /// [warpgroup] The first step of a work, whose keys may end in it.
   FARWARP_DEVICE void first_step(const BlockWork& work, int step, Softmax& softmax) {
-    group_sync(kTurn + warpgroup_, 256);
+    take_turn();
     multiply_keys();
-    group_arrive(kTurn + 1 - warpgroup_, 256);
+    give_turn();
     wgmma_wait_sums<0>(scores_);
     keys_read();
     clear_values(work, step);
     mask_scores(visible(work, step), scores_);
-    float rescale[2];
-    softmax.step(scores_, rescale);
-    round_probabilities<T>(scores_, probabilities_);
 #pragma unroll
     for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
+    softmax.template first_step<T>(scores_, probabilities_, out_);
   }
 
   /// [warpgroup] Rows of values after the sequence's end, or before the keys that its queries see, may hold anything,
@@ -144,19 +152,19 @@ class Attending {
   FARWARP_DEVICE void clear_rows(int first, int end) {
     wait_(block_.v_ring().full(v_at_.stage), v_at_.parity);
     const int vectors = (end - first) * 8;  // of a panel
-    for (int i = thread_index() - 128; i < vectors * Block::kPanels; i += 256) {
+    for (int i = thread_index() - 128; i < vectors * Block::kPanels; i += Block::kAttendingThreads) {
       const int panel = i / vectors, vector = i % vectors;
       const Shared<std::byte> at = block_.v(v_at_.stage, panel) + (first * 128 + vector * 16);
       store(Shared<Vec16>(reinterpret_cast<Vec16*>(at.raw)), Vec16{0, 0});
     }
     proxy_fence();
-    group_sync(kValuesCleared, 256);
+    group_sync(kValuesCleared, Block::kAttendingThreads);
   }
 
   FARWARP_DEVICE void attend(const BlockWork& work) {
     Softmax softmax{args_.scale_log2};
     if (work.keys.end <= work.keys.first) {
-      give_back(block_.q_empty());
+      give_back(block_.q_ring().empty(q_at_.stage));
       return store_empty(work, softmax);
     }
     const int row = work.row + 64 * warpgroup_;
@@ -169,7 +177,7 @@ class Attending {
     steps<true>(work, whole_end, end - 1, softmax);
     steps<false>(work, whole_first, whole_end, softmax);
     steps<true>(work, first, whole_first, softmax);
-    give_back(block_.q_empty());
+    give_back(block_.q_ring().empty(q_at_.stage));
     clear_unseen_values(work, first);
     multiply_values();
     float factor[2], logarithm[2];
@@ -203,15 +211,15 @@ class Attending {
   const Block& block_;
   int warpgroup_;
   const WaitBarrier& wait_;
-  Position k_at_, v_at_;
+  Position q_at_, k_at_, v_at_;
   float scores_[Block::kKeys / 2];
   float out_[Block::kHeadDim / 2];
   std::uint32_t probabilities_[Block::kKeys / 16][4];
 };
 
-template <class T, int head_dim, int keys>
+template <class T, int head_dim, int keys, int warpgroups>
 FARWARP_DEVICE void attention_wgmma(const Args& args) {
-  using B = Block<T, head_dim, keys>;
+  using B = Block<T, head_dim, keys, warpgroups>;
   const B block{block_shared()};
   if (thread_index() == 0) block.initialise();
   block_sync();
@@ -221,12 +229,12 @@ FARWARP_DEVICE void attention_wgmma(const Args& args) {
     if (!waits.expired) waits.until = 0;  // the deadline is that of a wait: a launch may take longer
     return arrived;
   };
-  const int warpgroup = thread_index() / 128;
+  const int warpgroup = uniform(thread_index() / 128);
   if (warpgroup == 0) {
-    lower_registers<kLoaderRegisters>();
+    lower_registers<Registers<warpgroups>::kLoader>();
     if (thread_index() == 0) load_role(args, block, wait);
   } else {
-    raise_registers<kAttendingRegisters>();
+    raise_registers<Registers<warpgroups>::kAttending>();
     Attending<B, decltype(wait)> attending(args, block, warpgroup - 1, wait);
     attending.run();
   }

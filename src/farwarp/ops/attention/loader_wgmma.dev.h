@@ -49,23 +49,25 @@ class Loader {
 
   /// [thread] Tells the attending warpgroups that there are no more works.
   FARWARP_DEVICE void finish() {
-    wait_(block_.q_empty(), q_parity_ ^ 1);
-    store(block_.number(), -1);
-    mbarrier_arrive(block_.q_full());
+    wait_(block_.q_ring().empty(q_at_.stage), q_at_.parity ^ 1);
+    store(block_.number(q_at_.stage), -1);
+    mbarrier_arrive(block_.q_ring().full(q_at_.stage));
   }
 
   BadInput bad;  ///< of the block table: the first that was found
 
  private:
   FARWARP_DEVICE void load_queries(int number, const BlockWork& work, bool any) {
-    wait_(block_.q_empty(), q_parity_ ^ 1);  // at first it is empty
-    q_parity_ ^= 1;
-    store(block_.number(), number);
-    if (!any) return mbarrier_arrive(block_.q_full());
-    mbarrier_arrive_expect(block_.q_full(), Block::kPanels * Block::kQPanelBytes);
+    const int stage = q_at_.stage;
+    const Shared<Mbarrier> full = block_.q_ring().full(stage);
+    wait_(block_.q_ring().empty(stage), q_at_.parity ^ 1);  // as for keys
+    q_at_.advance();
+    store(block_.number(stage), number);
+    if (!any) return mbarrier_arrive(full);
+    mbarrier_arrive_expect(full, Block::kQBytes);
     for (int panel = 0; panel < Block::kPanels; ++panel) {
-      tensor_load(block_.q(panel), args_.q, {work.place.head, work.sequence.query_batch},
-                  work.sequence.first_query + work.row, 64 * panel, block_.q_full());
+      tensor_load(block_.q(stage, panel), args_.q, {work.place.head, work.sequence.query_batch},
+                  work.sequence.first_query + work.row, 64 * panel, full);
     }
   }
 
@@ -114,8 +116,7 @@ class Loader {
   const Args& args_;
   const Block& block_;
   const WaitBarrier& wait_;
-  Position k_at_, v_at_;
-  std::uint32_t q_parity_ = 0;
+  Position q_at_, k_at_, v_at_;
 };
 
 /// [thread] The role of the loader. Reads the operator's cells only after the first work's copies have started.
@@ -124,14 +125,14 @@ FARWARP_DEVICE void load_role(const Args& args, const Block& block, const WaitBa
   Loader<Block, WaitBarrier> loader(args, block, wait);
   BadInput bad;
   int number = block_index();
-  loader.load(number, work_of(args, number, kWgmmaQueries, bad));
+  loader.load(number, work_of(args, number, Block::kQueries, bad));
   std::uint32_t phase = 0;
   Call call = read_call(args.view, args.slot, phase);
   if (call.live && block_index() == 0) claim_call(call);
   while (call.live) {
     number = claim_work(args);
     if (number >= args.grid.works) break;
-    loader.load(number, work_of(args, number, kWgmmaQueries, bad));
+    loader.load(number, work_of(args, number, Block::kQueries, bad));
   }
   loader.finish();
   if (!call.live) return;

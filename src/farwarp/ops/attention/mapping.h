@@ -15,7 +15,8 @@ enum class Mapping : std::uint8_t {
   /// the same with the heads permuted: an XCD has consecutive heads. Where xcds does not divide the heads, a head is on
   /// several XCDs nevertheless
   kBlockFirstSwizzled,
-  kHeadFirst,          ///< head w / query_blocks, query block w % query_blocks: every XCD has a part of each head
+  kHeadFirst,  ///< head w / query_blocks, query block w % query_blocks: every XCD has a part of each head. In sections
+               ///< of several heads: the first query blocks of a section's heads, then the second ones
   kHeadFirstSwizzled,  ///< as head_first, but an XCD has consecutive works of that order, and so whole heads
 };
 inline constexpr Mapping kMappings[] = {Mapping::kBlockFirst, Mapping::kBlockFirstSwizzled, Mapping::kHeadFirst,
@@ -41,30 +42,35 @@ struct WorkPlace {
 struct WorkGrid {
   std::int32_t works;            ///< batches * heads * query_blocks
   std::int32_t query_blocks;     ///< of a head
+  std::int32_t section;          ///< heads whose query blocks take turns: of the mapping block_first, all
   std::int32_t xcd_works;        ///< works of an XCD, of all works
   std::int32_t larger_xcds;      ///< the first XCDs, this many, have one work more
   std::int32_t xcd_heads;        ///< heads of an XCD, of one batch
   std::int32_t more_heads_xcds;  ///< the first XCDs, this many, have one head more
   Mapping mapping;
   bool folded;  ///< the last query block of a head is its first work: causal, the longest works come first
-  Divisor by_heads, by_query_blocks;
-  Divisor by_batch_works;  ///< heads * query_blocks
+  Divisor by_section, by_section_works;  ///< section * query_blocks
+  Divisor by_batch_works;                ///< heads * query_blocks
   Divisor by_xcds;
 };
 
-/// All sizes at least 1, batches * heads * query_blocks below 2^31.
-constexpr WorkGrid work_grid(Mapping mapping, bool folded, int batches, int heads, int query_blocks, int xcds) {
+/// All sizes at least 1, batches * heads * query_blocks below 2^31. `section`: heads of a section of the mappings
+/// head_first and head_first_swizzled, a divisor of `heads`.
+constexpr WorkGrid work_grid(Mapping mapping, bool folded, int batches, int heads, int query_blocks, int xcds,
+                             int section = 1) {
   const std::int32_t works = batches * heads * query_blocks;
+  if (mapping == Mapping::kBlockFirst || mapping == Mapping::kBlockFirstSwizzled) section = heads;
   return {works,
           query_blocks,
+          section,
           works / xcds,
           works % xcds,
           heads / xcds,
           heads % xcds,
           mapping,
           folded,
-          Divisor(heads),
-          Divisor(query_blocks),
+          Divisor(section),
+          Divisor(section * query_blocks),
           Divisor(heads * query_blocks),
           Divisor(xcds)};
 }
@@ -79,20 +85,16 @@ constexpr int consecutive_on_xcd(int index, int share, int larger, const Divisor
 
 /// What work `number` (0 .. works - 1) computes. A bijection for all sizes.
 constexpr WorkPlace place_of(const WorkGrid& grid, int number) {
-  const bool swizzled_heads = grid.mapping == Mapping::kBlockFirstSwizzled;
   if (grid.mapping == Mapping::kHeadFirstSwizzled)
     number = consecutive_on_xcd(number, grid.xcd_works, grid.larger_xcds, grid.by_xcds);
   const int batch = grid.by_batch_works.quotient(number);
   const int within = number - batch * grid.by_batch_works.value;
-  int head = 0, query_block = 0;
-  if (grid.mapping == Mapping::kBlockFirst || swizzled_heads) {
-    query_block = grid.by_heads.quotient(within);
-    head = within - query_block * grid.by_heads.value;
-    if (swizzled_heads) head = consecutive_on_xcd(head, grid.xcd_heads, grid.more_heads_xcds, grid.by_xcds);
-  } else {
-    head = grid.by_query_blocks.quotient(within);
-    query_block = within - head * grid.by_query_blocks.value;
-  }
+  const int section = grid.by_section_works.quotient(within);
+  const int in_section = within - section * grid.by_section_works.value;
+  const int query_block = grid.by_section.quotient(in_section);
+  int head = section * grid.section + in_section - query_block * grid.section;
+  if (grid.mapping == Mapping::kBlockFirstSwizzled)
+    head = consecutive_on_xcd(head, grid.xcd_heads, grid.more_heads_xcds, grid.by_xcds);
   return {batch, head, grid.folded ? grid.query_blocks - 1 - query_block : query_block};
 }
 

@@ -146,6 +146,18 @@ attention::Mapping mapping_for(const AttentionPlan& plan, const MachineShape& sh
   return best.ok() ? *best : desc.mapping;
 }
 
+/// Works of one head after the other are kept in the L2, but if works are unequal, blocks end together only if the
+/// longest works of many heads come first. So sections have as many heads as their keys and values fit into a part of
+/// the L2 (the rule of FlashAttention-3's scheduler, 32 MB).
+int section_of(const AttentionDesc& desc) {
+  constexpr std::int64_t kMostBytes = 32 << 20;
+  const std::int64_t of_head = std::int64_t{desc.max_keys} * desc.head_dim * 2 * bytes_of(desc.dtype);
+  int most = 1;
+  for (int kv_heads = 1; kv_heads <= desc.kv_heads; ++kv_heads)
+    if (desc.kv_heads % kv_heads == 0 && kv_heads * of_head <= kMostBytes) most = kv_heads;
+  return most * (desc.heads / desc.kv_heads);
+}
+
 }  // namespace
 
 Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineShape& shape) {
@@ -161,12 +173,13 @@ Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineS
                                                          : std::span<const Variant>(attention::kWgmmaKernels));
   plan.kernel = kernel->name;
   plan.step_keys = kernel->keys;
-  plan.threads = mfma ? attention::kMfmaThreads : attention::kWgmmaThreads;
-  plan.block_queries = mfma ? attention::kMfmaQueries : attention::kWgmmaQueries;
+  plan.threads = mfma ? attention::kMfmaThreads : attention::wgmma_threads(kernel->warpgroups);
+  plan.block_queries = mfma ? attention::kMfmaQueries : attention::wgmma_queries(kernel->warpgroups);
   plan.shared_bytes = mfma ? attention::MfmaShared{kernel->head_dim, kernel->keys}.total()
-                           : attention::WgmmaShared{kernel->head_dim, kernel->keys}.total();
+                           : attention::WgmmaShared{kernel->head_dim, kernel->keys, kernel->warpgroups}.total();
   plan.folded = desc.window_right < kUnlimited;
   if (desc.choose_mapping && shape.xcds > 1) plan.desc.mapping = mapping_for(plan, shape);
+  if (desc.choose_mapping && shape.xcds == 1 && plan.folded) plan.section = section_of(desc);
   int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   // CDNA's blocks compute every n-th work. With a multiple of the XCDs, an XCD's blocks compute the works that the
   // mapping gives it.
@@ -178,7 +191,7 @@ Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineS
 
 attention::WorkGrid AttentionPlan::grid(const MachineShape& shape) const {
   return attention::work_grid(desc.mapping, folded, desc.batch, desc.heads,
-                              (desc.max_queries + block_queries - 1) / block_queries, shape.xcds);
+                              (desc.max_queries + block_queries - 1) / block_queries, shape.xcds, section);
 }
 
 int AttentionPlan::table_pitch() const {
@@ -186,8 +199,9 @@ int AttentionPlan::table_pitch() const {
 }
 
 std::string AttentionPlan::to_string() const {
-  return fmt::format("{}: {} blocks of {} queries, steps of {} keys, {}{}", kernel, blocks, block_queries, step_keys,
-                     attention::name_of(desc.mapping), folded ? ", folded" : "");
+  return fmt::format("{}: {} blocks of {} queries, steps of {} keys, {}{}{}", kernel, blocks, block_queries, step_keys,
+                     attention::name_of(desc.mapping), folded ? ", folded" : "",
+                     section > 1 ? fmt::format(", sections of {} heads", section) : "");
 }
 
 }  // namespace farwarp

@@ -61,6 +61,7 @@ struct AttentionPlan {
   int step_keys = 0;      ///< keys that a block multiplies at a time
   int block_queries = 0;  ///< rows of q of a block
   bool folded = false;    ///< long works first
+  int section = 1;        ///< heads among which long works come first: mapping.h
   std::int64_t workspace_bytes = 0;
 
   attention::WorkGrid grid(const MachineShape& shape) const;

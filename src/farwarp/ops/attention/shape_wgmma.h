@@ -3,23 +3,27 @@
 
 namespace farwarp::attention {
 
-inline constexpr int kWgmmaThreads = 384;  ///< a warpgroup that loads, two that attend
-inline constexpr int kWgmmaQueries = 128;  ///< rows of q of a block; 64 for each attending warpgroup
-inline constexpr int kWgmmaStages = 2;     ///< of keys, and as many of values
+inline constexpr int kWgmmaStages = 2;  ///< of queries, of keys and of values
+
+/// Threads of a block: a warpgroup that loads, and those that attend.
+constexpr int wgmma_threads(int warpgroups) { return 128 * (1 + warpgroups); }
+/// Rows of q of a block: 64 for each attending warpgroup.
+constexpr int wgmma_queries(int warpgroups) { return 64 * warpgroups; }
 
 /// Every operand is stored in panels of 64 columns: rows of 128 swizzled bytes.
 struct WgmmaShared {
-  int head_dim;  ///< 64 or 128: the columns that are computed
-  int keys;      ///< of a step
+  int head_dim;    ///< 64 or 128: the columns that are computed
+  int keys;        ///< of a step
+  int warpgroups;  ///< that attend
 
   static constexpr int kLimit = 227 * 1024;
-  static constexpr int kBarriers = 256;  ///< bytes: mbarriers and the work's number
+  static constexpr int kBarriers = 256;  ///< bytes: mbarriers and the works' numbers
   constexpr int panels() const { return head_dim / 64; }
-  constexpr int q_panel_bytes() const { return kWgmmaQueries * 128; }
-  constexpr int panel_bytes() const { return keys * 128; }  ///< of keys, and of values
-  constexpr int q_bytes() const { return panels() * q_panel_bytes(); }
+  constexpr int q_panel_bytes() const { return wgmma_queries(warpgroups) * 128; }
+  constexpr int panel_bytes() const { return keys * 128; }              ///< of keys, and of values
+  constexpr int q_bytes() const { return panels() * q_panel_bytes(); }  ///< of a stage
   constexpr int stage_bytes() const { return panels() * panel_bytes(); }
-  constexpr int k_stage(int number) const { return q_bytes() + number * stage_bytes(); }
+  constexpr int k_stage(int number) const { return kWgmmaStages * q_bytes() + number * stage_bytes(); }
   constexpr int v_stage(int number) const { return k_stage(kWgmmaStages + number); }
   constexpr int barriers() const { return k_stage(2 * kWgmmaStages); }
   constexpr int total() const { return barriers() + kBarriers; }

@@ -2,8 +2,8 @@
 // each row.
 //
 // Tri Dao, "FlashAttention-2" (arXiv 2307.08691), algorithm 1: the running maximum m and sum l of a row; when m grows,
-// what was summed until then is scaled by 2^(old m - new m). A probability is one fused multiply-add and one exp2,
-// unless logits are large.
+// what was summed until then is scaled by 2^(old m - new m). Here m may be low. A probability is one fused multiply-add
+// and one exp2, unless logits are large.
 #pragma once
 
 #include "farwarp/base/fragments.h"
@@ -40,39 +40,44 @@ FARWARP_DEVICE void mask_scores(const Visible& visible, float (&scores)[count]) 
   }
 }
 
+/// Probabilities are relative to a base: the row's highest score when the base was last raised. A step first takes the
+/// base that it finds, so that no exponential waits for a maximum. If a thread's probabilities then add up to more than
+/// kMostSum, its row's base is raised to the highest score and they are computed again. Ted Zadouri et al.,
+/// "FlashAttention-4" (2026), leave a base, too, that is low by a bounded factor; their bound is of the maximum.
 struct Softmax {
-  float scale_log2;
-  float maximum[2] = {kNoScore, kNoScore};
-  float sum[2] = {0, 0};  ///< of the thread's columns alone, until finish()
+  static constexpr float kMostSum = 1024;  ///< all are finite in fp16, and rounded as they would be relative to 1
+  static constexpr float kAlways = -1;     ///< less than any sum
 
-  /// [warp] Replaces scores by probabilities, relative to the new maxima. `rescale` is what earlier sums of the rows
-  /// are multiplied by.
-  template <int count>
-  FARWARP_DEVICE void step(float (&scores)[count], float (&rescale)[2]) {
-    float largest[2] = {kNoScore, kNoScore};
+  float scale_log2;
+  float base[2] = {kNoScore, kNoScore};
+  float scaled[2] = {0, 0};                ///< ExponentBase::scaled of the bases
+  float most_sum[2] = {kAlways, kAlways};  ///< kAlways also if a base is large (ExponentBase) or there is none
+  float sum[2] = {0, 0};                   ///< of the thread's columns alone, until finish()
+
+  /// [warp] A step: rounded probabilities of `scores`, as fragments of A. `out` are the row's sums of probabilities
+  /// times values so far.
+  template <class T, int count, int sums>
+  FARWARP_DEVICE void step(const float (&scores)[count], std::uint32_t (&probabilities)[count / 8][4],
+                           float (&out)[sums]) {
+    constexpr float kNothing[2] = {0, 0};
+    float of_step[2];
+    weigh<T, false>(scores, kNothing, probabilities, of_step);
+    const bool too_large[2] = {!(of_step[0] <= most_sum[0]), !(of_step[1] <= most_sum[1])};  // also a NaN
+    if (ballot(too_large[0] || too_large[1]) != 0) [[unlikely]] {
+      bool raised[2];
 #pragma unroll
-    for (int i = 0; i < count; ++i)
-      largest[row_of_sum(i)] = farwarp::FARWARP_TARGET::maximum(largest[row_of_sum(i)], scores[i]);
-    ExponentBase base[2];
+      for (int row = 0; row < 2; ++row) raised[row] = over_quad(too_large[row] ? 1.0f : 0.0f, maximum_of) != 0;
+      raise<T>(raised, scores, probabilities, out);
+    } else {
 #pragma unroll
-    for (int row = 0; row < 2; ++row) {
-      const float in_step =
-          over_quad(largest[row], [](float a, float b) { return farwarp::FARWARP_TARGET::maximum(a, b); });
-      const float before = maximum[row];
-      maximum[row] = farwarp::FARWARP_TARGET::maximum(before, in_step);
-      base[row] = ExponentBase::of(maximum[row], scale_log2);
-      rescale[row] = before == kNoScore ? 0.0f : exp2(base[row].exponent_of_highest(before, scale_log2));
-      sum[row] = multiply(sum[row], rescale[row]);
+      for (int row = 0; row < 2; ++row) sum[row] = add(sum[row], of_step[row]);
     }
-    if (base[0].is_large || base[1].is_large) [[unlikely]] {
-#pragma unroll
-      for (int i = 0; i < count; ++i) scores[i] = add(scores[i], -base[row_of_sum(i)].score());
-    }
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-      scores[i] = exp2(fused_multiply_add(scores[i], scale_log2, -base[row_of_sum(i)].scaled));
-      sum[row_of_sum(i)] = add(sum[row_of_sum(i)], scores[i]);
-    }
+  }
+  template <class T, int count, int sums>
+  FARWARP_DEVICE void first_step(const float (&scores)[count], std::uint32_t (&probabilities)[count / 8][4],
+                                 float (&out)[sums]) {
+    constexpr bool kBoth[2] = {true, true};
+    raise<T>(kBoth, scores, probabilities, out);
   }
 
   /// [warp] After the last step: `factor` normalises a row, and `logarithm` is that of its denominator. `sink` is the
@@ -81,22 +86,58 @@ struct Softmax {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const float all = over_quad(sum[row], [](float a, float b) { return add(a, b); });
-      const tile::RowEnd end = tile::end_row(all, tile::Logit::of(maximum[row], scale), sink);
+      const tile::RowEnd end = tile::end_row(all, tile::Logit::of(base[row], scale), sink);
       factor[row] = end.factor;
       logarithm[row] = end.logarithm;
     }
   }
-};
 
-/// [thread] Rounds the probabilities of 16 keys into a fragment of A.
-template <class T, int count>
-FARWARP_DEVICE void round_probabilities(const float (&scores)[count], std::uint32_t (&rounded)[count / 8][4]) {
+ private:
+  FARWARP_DEVICE static float maximum_of(float a, float b) { return farwarp::FARWARP_TARGET::maximum(a, b); }
+
+  /// [thread] `of_step`: sums of the rows' probabilities. `subtracted` from scores: not 0 if a base is large.
+  template <class T, bool subtracts, int count>
+  FARWARP_DEVICE void weigh(const float (&scores)[count], const float (&subtracted)[2],
+                            std::uint32_t (&probabilities)[count / 8][4], float (&of_step)[2]) const {
+    of_step[0] = of_step[1] = 0;
 #pragma unroll
-  for (int i = 0; i < count / 8; ++i) {
+    for (int i = 0; i < count; i += 2) {
+      const int row = row_of_sum(i);
+      float pair[2];
 #pragma unroll
-    for (int word = 0; word < 4; ++word)
-      rounded[i][word] = round_pair<T>(scores[8 * i + 2 * word], scores[8 * i + 2 * word + 1]);
+      for (int j = 0; j < 2; ++j) {
+        const float score = subtracts ? add(scores[i + j], -subtracted[row]) : scores[i + j];
+        pair[j] = exp2(fused_multiply_add(score, scale_log2, -scaled[row]));
+        of_step[row] = add(of_step[row], pair[j]);
+      }
+      probabilities[i / 8][i / 2 % 4] = round_pair<T>(pair[0], pair[1]);
+    }
   }
-}
+
+  /// [warp] A step that raises the bases of the rows that are `raised`. A row's bits do not depend on other rows.
+  template <class T, int count, int sums>
+  FARWARP_DEVICE void raise(const bool (&raised)[2], const float (&scores)[count],
+                            std::uint32_t (&probabilities)[count / 8][4], float (&out)[sums]) {
+    float largest[2] = {kNoScore, kNoScore};
+#pragma unroll
+    for (int i = 0; i < count; ++i) largest[row_of_sum(i)] = maximum_of(largest[row_of_sum(i)], scores[i]);
+    float rescale[2], subtracted[2], of_step[2];
+#pragma unroll
+    for (int row = 0; row < 2; ++row) {
+      const float in_step = over_quad(largest[row], maximum_of), before = base[row];
+      if (raised[row]) base[row] = maximum_of(before, in_step);
+      const ExponentBase next = ExponentBase::of(base[row], scale_log2);
+      rescale[row] = before == kNoScore ? 0.0f : exp2(next.exponent_of_highest(before, scale_log2));
+      scaled[row] = next.scaled;
+      subtracted[row] = next.score();
+      most_sum[row] = next.is_large || base[row] == kNoScore ? kAlways : kMostSum;
+    }
+    weigh<T, true>(scores, subtracted, probabilities, of_step);
+#pragma unroll
+    for (int row = 0; row < 2; ++row) sum[row] = fused_multiply_add(sum[row], rescale[row], of_step[row]);
+#pragma unroll
+    for (int i = 0; i < sums; ++i) out[i] = multiply(out[i], rescale[row_of_sum(i)]);
+  }
+};
 
 }  // namespace farwarp::FARWARP_TARGET::attention

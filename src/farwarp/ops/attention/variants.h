@@ -10,17 +10,18 @@ namespace farwarp::attention {
 struct Variant {
   const char* name;
   DType dtype;
-  int head_dim;  ///< columns that it computes; a smaller head is padded with zeros
-  int keys;      ///< of a step
+  int head_dim;        ///< columns that it computes; a smaller head is padded with zeros
+  int keys;            ///< of a step
+  int warpgroups = 0;  ///< Hopper: that attend
 };
 
 }  // namespace farwarp::attention
 
-// Lists of KERNEL(name, T, head_dim, keys).
+// Lists of KERNEL(name, T, head_dim, keys), and on Hopper a last argument `warpgroups`.
 
 #define FARWARP_ATTENTION_WGMMA_OF(KERNEL, type, T) \
-  KERNEL(attention_##type##_64_128, T, 64, 128)     \
-  KERNEL(attention_##type##_128_128, T, 128, 128)
+  KERNEL(attention_##type##_64_128, T, 64, 128, 3)  \
+  KERNEL(attention_##type##_128_128, T, 128, 128, 2)
 #define FARWARP_ATTENTION_WGMMA(KERNEL)          \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, bf16, Bf16) \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, fp16, Half)
@@ -33,8 +34,7 @@ struct Variant {
   FARWARP_ATTENTION_MFMA_OF(KERNEL, bf16, Bf16) \
   FARWARP_ATTENTION_MFMA_OF(KERNEL, fp16, Half)
 
-#define FARWARP_ATTENTION_VARIANT(name, T, head_dim, keys) \
-  ::farwarp::attention::Variant{#name, ::farwarp::T::kDType, head_dim, keys},
+#define FARWARP_ATTENTION_VARIANT(name, T, ...) ::farwarp::attention::Variant{#name, ::farwarp::T::kDType, __VA_ARGS__},
 
 namespace farwarp::attention {
 
