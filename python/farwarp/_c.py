@@ -78,6 +78,7 @@ AttentionDesc = _desc(
     ("scale", c_float),
     *_each(c_int32, "has_lse max_sms window_right has_sinks ragged_queries total_queries ragged_keys total_keys"),
     *_each(c_int32, "has_key_counts page_size pages"),
+    ("softcap", c_float),
 )
 AttentionTensors = _desc(
     "farwarp_attention_tensors",

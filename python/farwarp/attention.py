@@ -63,7 +63,7 @@ class Attention(WithLse):
     heads, kv_heads : int
         Of q, and of k and v, of which the first is a multiple.
     head_dim : int
-        A multiple of 8 up to 128.
+        A multiple of 8 up to 256; on CDNA up to 128.
     queries, keys : int
         Of a sequence; the most, where sequences have different numbers.
     causal : bool
@@ -72,6 +72,8 @@ class Attention(WithLse):
         Keys before and after a query's own that it attends to; -1: all. With causal, window_right is -1 or 0.
     scale : float
         Up to 2e38; 0: 1 / sqrt(head_dim).
+    softcap : float
+        Logits become softcap * tanh(logit / softcap), before masks: 0.001 to 1e6; 0: none. Not on CDNA.
     lse : bool
         Calls return the logarithms of the denominators, too.
     sinks : bool
@@ -118,6 +120,7 @@ class Attention(WithLse):
         window_left: int = -1,
         window_right: int = -1,
         scale: float = 0.0,
+        softcap: float = 0.0,
         lse: bool = False,
         sinks: bool = False,
         total_queries: int | None = None,
@@ -147,6 +150,7 @@ class Attention(WithLse):
                 window_left=window_left,
                 window_right=window_right,
                 scale=scale,
+                softcap=softcap,
                 has_lse=flag("lse", lse),
                 has_sinks=flag("sinks", sinks),
                 ragged_queries=total_queries is not None,

@@ -72,6 +72,7 @@ Result<AttentionDesc> read(const farwarp_attention_desc* given) {
   result.page_size = desc->page_size;
   result.pages = desc->pages;
   result.scale = desc->scale;
+  result.softcap = desc->softcap;
   result.has_lse = *has_lse;
   result.max_sms = desc->max_sms;
   return result;

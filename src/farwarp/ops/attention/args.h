@@ -41,6 +41,7 @@ struct Args {
   std::int32_t window_left, window_right;  ///< keys before and after a query's own that it attends to; kUnlimited: all
   float scale;                             ///< of the scores
   float scale_log2;                        ///< the same times log2(e)
+  float cap_log2;                          ///< softcap: 2 * log2(e) * scale / softcap; `scale` is then the softcap
   std::int64_t counter;                    ///< offset in the heap: a word that counts claims of works, from all ones
   Rows q_rows, k_rows, v_rows, out_rows;
   const void* q_base;

@@ -27,6 +27,7 @@ std::uint64_t configuration_of(const AttentionDesc& desc) {
                   desc.window_left,
                   desc.window_right,
                   std::bit_cast<std::int32_t>(desc.scale),
+                  std::bit_cast<std::int32_t>(desc.softcap),
                   desc.has_sinks,
                   desc.has_lse,
                   desc.ragged_queries,
@@ -191,8 +192,9 @@ Result<Attention> Attention::create(World& world, const AttentionDesc& desc) {
   args.table_pitch = plan->table_pitch();
   args.window_left = filled.window_left;
   args.window_right = filled.window_right;
-  args.scale = filled.scale;
-  args.scale_log2 = static_cast<float>(filled.scale * kLog2E);
+  args.scale = filled.softcap > 0 ? filled.softcap : filled.scale;
+  args.scale_log2 = static_cast<float>(args.scale * kLog2E);
+  args.cap_log2 = filled.softcap > 0 ? static_cast<float>(2 * kLog2E * filled.scale / filled.softcap) : 0;
   args.counter = static_cast<std::int64_t>(state->opened.buffer(0).offset);
   args.q_rows = rows(filled.q_pitch, filled.ragged_queries, filled.max_queries);
   args.k_rows = rows(filled.k_pitch, filled.ragged_keys, key_rows);

@@ -220,7 +220,8 @@ class AttentionRun {
     std::vector<double> key, value;
     const double sink = sinks[index(head)];
     attention::ReferenceRow row{
-        own, {}, {}, 0, keys_[index(b)], 1 / std::sqrt(desc_.head_dim), desc_.has_sinks ? &sink : nullptr};
+        own,          {}, {}, 0, keys_[index(b)], 1 / std::sqrt(desc_.head_dim), desc_.has_sinks ? &sink : nullptr,
+        desc_.softcap};
     if (desc_.window_left >= 0) row.first_key = std::max(0, query + shift - desc_.window_left);
     if (ends) row.end_key = std::min(row.end_key, query + shift + std::max(0, desc_.window_right) + 1);
     row.key = [&](int j) {

@@ -34,6 +34,24 @@ AttentionDesc desc_of(int batch, int heads, int kv_heads, int head_dim, int quer
 
 TEST_P(AttentionTest, OneQueryOneKey) { expect_right({desc_of(1, 1, 1, 64, 1, 1)}); }
 TEST_P(AttentionTest, SeveralSteps) { expect_right({desc_of(1, 2, 1, 128, 130, 400)}); }
+// Kernels that CDNA does not have.
+TEST(AttentionOnHopper, WideHeadsAndSoftcaps) {
+  AttentionDesc wide = desc_of(2, 2, 1, 256, 130, 300);
+  wide.causal = true;
+  AttentionDesc padded = desc_of(1, 2, 1, 200, 70, 200);
+  padded.dtype = DType::kF16;
+  padded.softcap = 2;
+  AttentionDesc capped = desc_of(1, 2, 2, 72, 140, 400);
+  capped.softcap = 0.5f;
+  capped.window_left = 150;
+  capped.has_sinks = true;
+  for (const AttentionDesc& desc : {wide, padded, capped}) {
+    AttentionRun run({desc, {}, {}, 3}, TargetKind::kEmuSm90);
+    const Status status = run_ranks(1, [&](const std::shared_ptr<Bootstrap>& bootstrap) { return run.run(bootstrap); });
+    ASSERT_TRUE(status.ok()) << status.to_string();
+    EXPECT_EQ(run.difference(), "");
+  }
+}
 TEST_P(AttentionTest, Fp16AndMoreWorksThanBlocks) {
   AttentionDesc desc = desc_of(3, 5, 1, 80, 63, 65);
   desc.dtype = DType::kF16;

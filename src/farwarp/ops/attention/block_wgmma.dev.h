@@ -10,7 +10,7 @@ using namespace farwarp::attention;
 
 using Position = tile::RingPosition<kWgmmaStages>;
 
-/// `head_dim`: 64 or 128. `keys`: of a step. `warpgroups`: that attend.
+/// `head_dim`: 64, 128 or 256. `keys`: of a step. `warpgroups`: that attend.
 template <class T, int head_dim, int keys, int warpgroups>
 struct Block {
   using Element = T;
@@ -26,7 +26,10 @@ struct Block {
   static constexpr int kFirstKStage = kShared.k_stage(0), kFirstVStage = kShared.v_stage(0);
   static constexpr int kBarriers = kShared.barriers();
   static constexpr int kReadingWarps = 4 * warpgroups;
+  static constexpr int kQStages = kShared.q_stages();
   using Ring = tile::Ring<kWgmmaStages>;
+  using QRing = tile::Ring<kQStages>;
+  using QPosition = tile::RingPosition<kQStages>;
 
   Shared<std::byte> memory;
 
@@ -42,11 +45,11 @@ struct Block {
   FARWARP_DEVICE Ring k_ring() const { return Ring(memory + kBarriers); }
   FARWARP_DEVICE Ring v_ring() const { return Ring(memory + (kBarriers + Ring::kBytes)); }
   /// Guards stages of q and the numbers of their works.
-  FARWARP_DEVICE Ring q_ring() const { return Ring(memory + (kBarriers + 2 * Ring::kBytes)); }
+  FARWARP_DEVICE QRing q_ring() const { return QRing(memory + (kBarriers + 2 * Ring::kBytes)); }
   /// The work whose queries are in a stage of q; negative: no more.
   FARWARP_DEVICE Shared<std::int32_t> number(int stage) const {
     return Shared<std::int32_t>(
-        reinterpret_cast<std::int32_t*>((memory + (kBarriers + 3 * Ring::kBytes + 4 * stage)).raw));
+        reinterpret_cast<std::int32_t*>((memory + (kBarriers + 2 * Ring::kBytes + QRing::kBytes + 4 * stage)).raw));
   }
 
   /// [thread] One thread calls it, before a block_sync().

@@ -27,7 +27,7 @@ inline constexpr int kTurn = 1, kValuesCleared = kTurn + kMostWarpgroups;
 
 /// The attending warpgroup number `warpgroup`, from 0. It and ring positions of wgmma's operands are uniform(): ptxas
 /// then computes descriptors in uniform registers, which takes 50 instructions less in a step.
-template <class Block, class WaitBarrier>
+template <class Block, bool capped, class WaitBarrier>
 class Attending {
  public:
   using T = typename Block::Element;
@@ -51,7 +51,8 @@ class Attending {
   }
 
  private:
-  FARWARP_DEVICE static void advance(Position& position) {
+  template <class AnyPosition>
+  FARWARP_DEVICE static void advance(AnyPosition& position) {
     position.advance();
     position.stage = uniform(position.stage);
   }
@@ -116,6 +117,7 @@ class Attending {
       give_turn();
       wgmma_wait_sums<1>(scores_);
       keys_read();
+      if constexpr (capped) cap_scores(args_.cap_log2, scores_);
       if constexpr (masked) mask_scores(visible(work, step), scores_);
       wgmma_wait_sums<0>(out_);
       values_read();
@@ -131,6 +133,7 @@ class Attending {
     wgmma_wait_sums<0>(scores_);
     keys_read();
     clear_values(work, step);
+    if constexpr (capped) cap_scores(args_.cap_log2, scores_);
     mask_scores(visible(work, step), scores_);
 #pragma unroll
     for (int i = 0; i < Block::kHeadDim / 2; ++i) out_[i] = 0;
@@ -211,13 +214,14 @@ class Attending {
   const Block& block_;
   int warpgroup_;
   const WaitBarrier& wait_;
-  Position q_at_, k_at_, v_at_;
+  typename Block::QPosition q_at_;
+  Position k_at_, v_at_;
   float scores_[Block::kKeys / 2];
   float out_[Block::kHeadDim / 2];
   std::uint32_t probabilities_[Block::kKeys / 16][4];
 };
 
-template <class T, int head_dim, int keys, int warpgroups>
+template <class T, int head_dim, int keys, int warpgroups, bool capped>
 FARWARP_DEVICE void attention_wgmma(const Args& args) {
   using B = Block<T, head_dim, keys, warpgroups>;
   const B block{block_shared()};
@@ -235,7 +239,7 @@ FARWARP_DEVICE void attention_wgmma(const Args& args) {
     if (thread_index() == 0) load_role(args, block, wait);
   } else {
     raise_registers<Registers<warpgroups>::kAttending>();
-    Attending<B, decltype(wait)> attending(args, block, warpgroup - 1, wait);
+    Attending<B, capped, decltype(wait)> attending(args, block, warpgroup - 1, wait);
     attending.run();
   }
   report_expired(waits, args.view, args.slot, kSiteStage);

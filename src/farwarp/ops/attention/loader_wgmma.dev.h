@@ -116,7 +116,8 @@ class Loader {
   const Args& args_;
   const Block& block_;
   const WaitBarrier& wait_;
-  Position q_at_, k_at_, v_at_;
+  typename Block::QPosition q_at_;
+  Position k_at_, v_at_;
 };
 
 /// [thread] The role of the loader. Reads the operator's cells only after the first work's copies have started.

@@ -24,6 +24,8 @@ constexpr int kMaxRows = 1 << 26;  // of a tensor; a count of keys and a query's
 constexpr int kMaxHeads = 1 << 12;
 constexpr int kMaxBatch = 1 << 16;
 constexpr float kMaxScale = 2e38f;  // times log2(e) it is finite
+constexpr float kMinSoftcap = 0.001f, kMaxSoftcap = 1e6f;
+constexpr float kMaxScaleOverCap = 1e30f;
 
 Status wrong(const char* field, std::int64_t value, const std::string& allowed) {
   return invalid_argument(fmt::format("AttentionDesc.{} is {}; allowed: {}", field, value, allowed));
@@ -70,17 +72,20 @@ Status check(const AttentionDesc& desc) {
   if (const Status sizes = check_sizes(desc); !sizes.ok()) return sizes;
   if (desc.heads % desc.kv_heads != 0)
     return wrong("kv_heads", desc.kv_heads, fmt::format("a divisor of heads ({})", desc.heads));
-  if (desc.head_dim < 8 || desc.head_dim > 128 || desc.head_dim % 8 != 0)
-    return wrong("head_dim", desc.head_dim, "a multiple of 8 up to 128; heads of 192/128 and 256 have no kernel");
+  if (desc.head_dim < 8 || desc.head_dim > 256 || desc.head_dim % 8 != 0)
+    return wrong("head_dim", desc.head_dim, "a multiple of 8 up to 256; there is no kernel for wider heads");
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return invalid_argument(fmt::format("AttentionDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   if (desc.causal && desc.window_right > 0) return wrong("window_right", desc.window_right, "-1 or 0 if causal");
   if (!(desc.scale >= 0 && desc.scale <= kMaxScale))
     return invalid_argument(
         fmt::format("AttentionDesc.scale is {}; allowed: 0 (1 / sqrt(head_dim)) or up to {}", desc.scale, kMaxScale));
-  if (desc.softcap != 0)
-    return invalid_argument(
-        fmt::format("AttentionDesc.softcap is {}; allowed: 0, no kernel caps scores", desc.softcap));
+  if (desc.softcap != 0 && !(desc.softcap >= kMinSoftcap && desc.softcap <= kMaxSoftcap))
+    return invalid_argument(fmt::format("AttentionDesc.softcap is {}; allowed: 0 (none), or {:g} to {:g}", desc.softcap,
+                                        kMinSoftcap, kMaxSoftcap));
+  if (desc.softcap > 0 && desc.scale > kMaxScaleOverCap * desc.softcap)
+    return invalid_argument(fmt::format("AttentionDesc.scale is {}; allowed: up to {:g} * softcap ({})", desc.scale,
+                                        kMaxScaleOverCap, desc.softcap));
   if (const std::int64_t works = std::int64_t{desc.batch} * desc.heads * ((desc.max_queries + 15) / 16);
       works >= 1 << 30)
     return wrong("batch", desc.batch, "batch * heads * max_queries / 16 below 2^30");
@@ -108,7 +113,10 @@ AttentionDesc filled_in(AttentionDesc desc) {
 }
 
 /// A CDNA kernel computes offsets between a wave's rows in 32 bits.
-Status check_mfma_pitches(const AttentionDesc& desc) {
+Status check_mfma(const AttentionDesc& desc) {
+  if (desc.head_dim > 128) return wrong("head_dim", desc.head_dim, "a multiple of 8 up to 128 here");
+  if (desc.softcap != 0)
+    return invalid_argument(fmt::format("AttentionDesc.softcap is {}; allowed: 0 here", desc.softcap));
   for (const auto& [field, pitch] : {std::pair{"q_pitch", desc.q_pitch}, std::pair{"k_pitch", desc.k_pitch},
                                      std::pair{"v_pitch", desc.v_pitch}, std::pair{"out_pitch", desc.out_pitch}}) {
     if (pitch > attention::kMfmaMostPitch)
@@ -122,6 +130,7 @@ const Variant* choose_kernel(const AttentionDesc& desc, std::span<const Variant>
   const Variant* best = nullptr;
   for (const Variant& kernel : kernels) {
     if (kernel.dtype != desc.dtype || kernel.head_dim < desc.head_dim) continue;
+    if (kernel.capped != (desc.softcap > 0)) continue;
     if (best == nullptr || kernel.head_dim < best->head_dim) best = &kernel;
   }
   return best;
@@ -167,7 +176,7 @@ Result<AttentionPlan> plan_attention(const AttentionDesc& wanted, const MachineS
   const AttentionDesc& desc = plan.desc;
   const bool mfma = shape.traits.matrix_unit == MatrixUnit::kMfma;
   if (mfma) {
-    if (const Status status = check_mfma_pitches(desc); !status.ok()) return status;
+    if (const Status status = check_mfma(desc); !status.ok()) return status;
   }
   const Variant* const kernel = choose_kernel(desc, mfma ? std::span<const Variant>(attention::kMfmaKernels)
                                                          : std::span<const Variant>(attention::kWgmmaKernels));

@@ -19,17 +19,18 @@ namespace farwarp {
 /// - queries: the last query with the last key, also if the sequence has more queries than keys.
 struct AttentionDesc {
   int batch = 0;
-  int heads = 0;                ///< of q
-  int kv_heads = 0;             ///< divides `heads`
-  int head_dim = 0;             ///< a multiple of 8 up to 128
-  int max_queries = 0;          ///< rows of q of a sequence; the most, if they are ragged
-  int max_keys = 0;             ///< rows of k and v of a sequence; the most, if counts are in device memory
-  DType dtype = DType::kBf16;   ///< of q, k, v and out: kBf16 or kF16
-  bool causal = false;          ///< a query attends to no key after its own: window_right = 0
-  int window_left = -1;         ///< keys before a query's own that it attends to; -1: all
-  int window_right = -1;        ///< keys after its own; -1: all
-  float scale = 0;              ///< up to 2e38; 0: 1 / sqrt(head_dim)
-  float softcap = 0;            ///< 0: there is no kernel for another
+  int heads = 0;               ///< of q
+  int kv_heads = 0;            ///< divides `heads`
+  int head_dim = 0;            ///< a multiple of 8 up to 256; on CDNA up to 128
+  int max_queries = 0;         ///< rows of q of a sequence; the most, if they are ragged
+  int max_keys = 0;            ///< rows of k and v of a sequence; the most, if counts are in device memory
+  DType dtype = DType::kBf16;  ///< of q, k, v and out: kBf16 or kF16
+  bool causal = false;         ///< a query attends to no key after its own: window_right = 0
+  int window_left = -1;        ///< keys before a query's own that it attends to; -1: all
+  int window_right = -1;       ///< keys after its own; -1: all
+  float scale = 0;             ///< up to 2e38; 0: 1 / sqrt(head_dim)
+  float softcap =
+      0;  ///< logits become softcap * tanh(logit / softcap), before masks: 0.001 to 1e6; 0: none. Not on CDNA
   bool has_sinks = false;       ///< a logit for each query head that only adds to the denominator
   bool has_lse = false;         ///< the logarithm of the denominators is written, too
   bool ragged_queries = false;  ///< sequences follow each other in q and out: [total_queries, heads, head_dim]

@@ -40,8 +40,14 @@ TEST(AttentionPlanTest, RefusesByName) {
   EXPECT_EQ(message([](AttentionDesc&) {}), "");
   EXPECT_NE(message([](AttentionDesc& d) { d.kv_heads = 3; }).find("kv_heads is 3; allowed: a divisor of heads (4)"),
             std::string::npos);
-  EXPECT_NE(message([](AttentionDesc& d) { d.head_dim = 192; }).find("head_dim is 192"), std::string::npos);
-  EXPECT_NE(message([](AttentionDesc& d) { d.softcap = 30; }).find("softcap is 30"), std::string::npos);
+  EXPECT_NE(message([](AttentionDesc& d) { d.head_dim = 264; }).find("head_dim is 264"), std::string::npos);
+  EXPECT_EQ(message([](AttentionDesc& d) { d.softcap = 30; }), "");
+  EXPECT_NE(
+      message([](AttentionDesc& d) { d.softcap = -1; }).find("softcap is -1; allowed: 0 (none), or 0.001 to 1e+06"),
+      std::string::npos);
+  EXPECT_NE(
+      message([](AttentionDesc& d) { d.softcap = 1, d.scale = 1e31f; }).find("allowed: up to 1e+30 * softcap (1)"),
+      std::string::npos);
   EXPECT_NE(message([](AttentionDesc& d) { d.page_size = 24; }).find("page_size is 24"), std::string::npos);
   const auto on_cdna = [](auto change) {
     AttentionDesc desc = desc_of(1, 4, 2, 64, 16, 16);
@@ -49,6 +55,9 @@ TEST(AttentionPlanTest, RefusesByName) {
     return plan_attention(desc, {TargetKind::kHip, traits_of(TargetKind::kHip), 304, 8}).status().message();
   };
   EXPECT_EQ(on_cdna([](AttentionDesc&) {}), "");
+  EXPECT_NE(on_cdna([](AttentionDesc& d) { d.head_dim = 136; }).find("up to 128 here"), std::string::npos);
+  EXPECT_NE(on_cdna([](AttentionDesc& d) { d.softcap = 30; }).find("softcap is 30; allowed: 0 here"),
+            std::string::npos);
   EXPECT_NE(on_cdna([](AttentionDesc& d) { d.out_pitch = 1 << 25; }).find("at most 16777216 here"), std::string::npos);
   EXPECT_NE(message([](AttentionDesc& d) { d.scale = -1; }).find("scale is -1"), std::string::npos);
 }

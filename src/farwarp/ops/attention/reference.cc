@@ -17,7 +17,8 @@ ReferenceResult reference_row(const ReferenceRow& row) {
     const std::span<const double> numbers = row.key(key);
     double sum = 0;
     for (std::size_t i = 0; i < columns; ++i) sum += row.query[i] * numbers[i];
-    logits.push_back(sum * row.scale);
+    const double logit = sum * row.scale;
+    logits.push_back(row.softcap > 0 ? row.softcap * std::tanh(logit / row.softcap) : logit);
     most = std::max(most, logits.back());
     result.largest_logit = std::max(result.largest_logit, std::abs(logits.back()));
   }

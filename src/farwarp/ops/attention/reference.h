@@ -14,6 +14,7 @@ struct ReferenceRow {
   int first_key = 0, end_key = 0;  ///< the keys that it sees
   double scale = 1;
   const double* sink = nullptr;  ///< null: none
+  double softcap = 0;            ///< 0: none
 };
 
 struct ReferenceResult {

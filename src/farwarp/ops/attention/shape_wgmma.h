@@ -3,7 +3,7 @@
 
 namespace farwarp::attention {
 
-inline constexpr int kWgmmaStages = 2;  ///< of queries, of keys and of values
+inline constexpr int kWgmmaStages = 2;  ///< of keys and of values; of queries if they fit
 
 /// Threads of a block: a warpgroup that loads, and those that attend.
 constexpr int wgmma_threads(int warpgroups) { return 128 * (1 + warpgroups); }
@@ -12,7 +12,7 @@ constexpr int wgmma_queries(int warpgroups) { return 64 * warpgroups; }
 
 /// Every operand is stored in panels of 64 columns: rows of 128 swizzled bytes.
 struct WgmmaShared {
-  int head_dim;    ///< 64 or 128: the columns that are computed
+  int head_dim;    ///< 64, 128 or 256: the columns that are computed
   int keys;        ///< of a step
   int warpgroups;  ///< that attend
 
@@ -23,7 +23,10 @@ struct WgmmaShared {
   constexpr int panel_bytes() const { return keys * 128; }              ///< of keys, and of values
   constexpr int q_bytes() const { return panels() * q_panel_bytes(); }  ///< of a stage
   constexpr int stage_bytes() const { return panels() * panel_bytes(); }
-  constexpr int k_stage(int number) const { return kWgmmaStages * q_bytes() + number * stage_bytes(); }
+  constexpr int q_stages() const {
+    return 2 * q_bytes() + 2 * kWgmmaStages * stage_bytes() + kBarriers <= kLimit ? 2 : 1;
+  }
+  constexpr int k_stage(int number) const { return q_stages() * q_bytes() + number * stage_bytes(); }
   constexpr int v_stage(int number) const { return k_stage(kWgmmaStages + number); }
   constexpr int barriers() const { return k_stage(2 * kWgmmaStages); }
   constexpr int total() const { return barriers() + kBarriers; }

@@ -40,6 +40,17 @@ FARWARP_DEVICE void mask_scores(const Visible& visible, float (&scores)[count]) 
   }
 }
 
+/// [thread] Replaces scores by tanh(score * scale / softcap), which times softcap are logits. `cap_log2`: 2 * log2(e) *
+/// scale / softcap. 1 - 2 / (1 + e^2x) is off by at most 2^-21, and right for infinities.
+template <int count>
+FARWARP_DEVICE void cap_scores(float cap_log2, float (&scores)[count]) {
+#pragma unroll
+  for (int i = 0; i < count; ++i) {
+    const float inverse = exp2(-log2(add(1.0f, exp2(multiply(scores[i], cap_log2)))));
+    scores[i] = fused_multiply_add(-2.0f, inverse, 1.0f);
+  }
+}
+
 /// Probabilities are relative to a base: the row's highest score when the base was last raised. A step first takes the
 /// base that it finds, so that no exponential waits for a maximum. If a thread's probabilities then add up to more than
 /// kMostSum, its row's base is raised to the highest score and they are computed again. Ted Zadouri et al.,

@@ -13,15 +13,19 @@ struct Variant {
   int head_dim;        ///< columns that it computes; a smaller head is padded with zeros
   int keys;            ///< of a step
   int warpgroups = 0;  ///< Hopper: that attend
+  bool capped = false;
 };
 
 }  // namespace farwarp::attention
 
-// Lists of KERNEL(name, T, head_dim, keys), and on Hopper a last argument `warpgroups`.
+// Lists of KERNEL(name, T, head_dim, keys), on Hopper with two more arguments, `warpgroups` and `capped`.
 
-#define FARWARP_ATTENTION_WGMMA_OF(KERNEL, type, T) \
-  KERNEL(attention_##type##_64_128, T, 64, 128, 3)  \
-  KERNEL(attention_##type##_128_128, T, 128, 128, 2)
+#define FARWARP_ATTENTION_WGMMA_OF(KERNEL, type, T)               \
+  KERNEL(attention_##type##_64_128, T, 64, 128, 3, false)         \
+  KERNEL(attention_##type##_128_128, T, 128, 128, 2, false)       \
+  KERNEL(attention_##type##_256_64, T, 256, 64, 2, false)         \
+  KERNEL(attention_##type##_128_128_capped, T, 128, 128, 2, true) \
+  KERNEL(attention_##type##_256_64_capped, T, 256, 64, 2, true)
 #define FARWARP_ATTENTION_WGMMA(KERNEL)          \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, bf16, Bf16) \
   FARWARP_ATTENTION_WGMMA_OF(KERNEL, fp16, Half)

@@ -19,13 +19,14 @@ const std::vector<ParamInfo> kParams = {
     {"batch", "1", "1 to 65536"},
     {"heads", "4", "1 to 4096"},
     {"kv_heads", "2", "a divisor of heads"},
-    {"head_dim", "64", "a multiple of 8 up to 128"},
+    {"head_dim", "64", "a multiple of 8 up to 256; on CDNA up to 128"},
     {"queries", "200", "1 or more: rows of q of a sequence"},
     {"keys", "0", "0 (as queries) or more: rows of k and v of a sequence"},
     {"dtype", "bf16", "bf16|fp16"},
     {"causal", "0", "0|1"},
     {"window_left", "-1", "-1 (all) or more: keys before a query's own that it sees"},
     {"window_right", "-1", "-1 (all) or more: keys after its own; -1 or 0 if causal"},
+    {"softcap", "0", "0 (none) or 0.001 to 1e6: logits become softcap * tanh(logit / softcap)"},
     {"sinks", "0", "0|1: a logit for each head that only adds to the denominator"},
     {"lse", "1", "0|1: also the logarithms of the denominators"},
     {"ragged", "0", "0|1 (random lengths, some zero)|padded (random numbers of keys in full tensors)"},
@@ -84,7 +85,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.batch = reader.small_integer("batch", 1, 1 << 16);
   desc.heads = reader.small_integer("heads", 1, 1 << 12);
   desc.kv_heads = reader.small_integer("kv_heads", 1, 1 << 12);
-  desc.head_dim = reader.small_integer("head_dim", 8, 128);
+  desc.head_dim = reader.small_integer("head_dim", 8, 256);
   desc.max_queries = reader.small_integer("queries", 1, kMost);
   desc.max_keys = reader.small_integer("keys", 0, kMost);
   if (desc.max_keys == 0) desc.max_keys = desc.max_queries;
@@ -92,6 +93,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.causal = reader.flag("causal");
   desc.window_left = reader.small_integer("window_left", -1, kMost);
   desc.window_right = reader.small_integer("window_right", -1, kMost);
+  desc.softcap = static_cast<float>(reader.number("softcap", 0, 1e6));
   desc.has_sinks = reader.flag("sinks");
   desc.has_lse = reader.flag("lse");
   config.lengths = reader.choice("ragged", kLengths);
@@ -104,6 +106,8 @@ Result<CheckConfig> read_config(const Params& params) {
   for (const char* name : {"head_dim", "row_gap"}) {
     if (reader.integer(name, 0, kMost) % 8 != 0) reader.reject(name, reader.text(name), "a multiple of 8");
   }
+  if (config.inputs == InputKind::kNeedle && desc.softcap != 0)
+    reader.reject("inputs", "needle", "another with a softcap");
   if (config.inputs == InputKind::kNeedle && !has_needles(desc.head_dim, desc.max_keys))
     reader.reject("inputs", "needle",
                   fmt::format("another with {} keys and head_dim {}", desc.max_keys, desc.head_dim));

@@ -13,7 +13,7 @@ using harness::RandomStream;
 
 constexpr std::size_t kTable = 1'000'003, kSmallTable = 20'011;
 constexpr std::int64_t kSmall = 1 << 20;  // elements of k
-constexpr double kLargeDeviation = 3000;
+constexpr double kLargeDeviation = 3000, kSpreadDeviation = 8;
 constexpr std::uint64_t kOddConstant = 0x9e3779b97f4a7c15ull;
 enum What : std::uint64_t { kQuery, kKey, kValue, kCode, kNeedleKey };
 
@@ -45,6 +45,7 @@ Inputs::Inputs(const Sequences& sequences, InputKind kind, std::uint64_t seed, s
   const std::size_t size = sequences.key_rows() * desc().kv_heads * desc().head_dim > kSmall ? kTable : kSmallTable;
   normal_ = normal_table(size, seed, dtype, 1);
   if (kind == InputKind::kLarge) queries_ = normal_table(size, seed + 1, dtype, kLargeDeviation);
+  if (kind == InputKind::kSpread) queries_ = normal_table(size, seed + 1, dtype, kSpreadDeviation);
   if (kind == InputKind::kMean) values_ = integer_table(size, seed, dtype);
 }
 
@@ -87,7 +88,8 @@ void Inputs::query(int b, int head, int query, std::span<std::uint16_t> row) con
     const int key = std::max(0, needle(b, head, query));
     return code(b, head / heads_of_kv_head(), key, harness::encode(desc().dtype, static_cast<float>(factor)), row);
   }
-  const auto& table = kind_ == InputKind::kLarge ? queries_ : normal_;
+  const bool from_queries = kind_ == InputKind::kLarge || (kind_ == InputKind::kSpread && query % 2 == 1);
+  const auto& table = from_queries ? queries_ : normal_;
   std::ranges::copy(from_table(table, hash(kQuery, b, head, query)), row.begin());
 }
 

@@ -13,28 +13,28 @@
 namespace farwarp::attention {
 
 enum class InputKind : std::uint8_t {
-  kAuto,    ///< kNormal, kNeedle, kMean, kNormal, ... by call
+  kAuto,    ///< kSpread, kNeedle, kMean, kSpread, ... by call
   kNormal,  ///< q, k and v are N(0, 1)
+  kSpread,  ///< the same, but each second query is N(0, 8): later keys often have much larger logits
   kLarge,   ///< q is N(0, 3000): logits up to +-1e4, and a few keys have all the weight
   kMean,    ///< q is zero and v has integers from -4 to 4: out is the mean of the values that a query sees
   kNeedle,  ///< each query has one key, its needle, with a logit at least 32 above all others: out is that key's value
 };
-inline constexpr harness::Choice<InputKind> kInputKinds[] = {{"auto", InputKind::kAuto},
-                                                             {"normal", InputKind::kNormal},
-                                                             {"large", InputKind::kLarge},
-                                                             {"mean", InputKind::kMean},
-                                                             {"needle", InputKind::kNeedle}};
+inline constexpr harness::Choice<InputKind> kInputKinds[] = {
+    {"auto", InputKind::kAuto},   {"normal", InputKind::kNormal}, {"spread", InputKind::kSpread},
+    {"large", InputKind::kLarge}, {"mean", InputKind::kMean},     {"needle", InputKind::kNeedle}};
 inline constexpr const char* kInputKindNames =
-    "auto (normal, needle, mean, normal, ...; a bench: normal)|normal|large|mean|needle";
+    "auto (spread, needle, mean, spread, ...; a bench: normal)|normal|spread|large|mean|needle";
 
 /// Whether keys can have codes that all differ: each is made of `head_dim` signs.
 constexpr bool has_needles(int head_dim, int keys) { return head_dim >= 31 || keys <= 1 << head_dim; }
 
-/// Replaces kAuto.
+/// Replaces kAuto. A softcap brings needles' logits close to others.
 constexpr InputKind kind_in_call(InputKind kind, const AttentionDesc& desc, int call) {
   if (kind != InputKind::kAuto) return kind;
-  if (call % 3 == 0) return InputKind::kNormal;
-  return call % 3 == 1 && has_needles(desc.head_dim, desc.max_keys) ? InputKind::kNeedle : InputKind::kMean;
+  if (call % 3 == 0) return InputKind::kSpread;
+  return call % 3 == 1 && desc.softcap == 0 && has_needles(desc.head_dim, desc.max_keys) ? InputKind::kNeedle
+                                                                                         : InputKind::kMean;
 }
 
 class Inputs {

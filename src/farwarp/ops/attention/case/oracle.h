@@ -20,7 +20,7 @@ struct Output {
 /// How much of a large output is compared. All of a small one is.
 struct Effort {
   double mean_elements = 64e6;  ///< kMean: elements of out; whole heads, at least one
-  double products = 1e9;        ///< kNormal, kLarge: of two numbers; whole rows, at least one
+  double products = 1e9;        ///< kNormal, kSpread, kLarge: of two numbers; whole rows, at least one
 };
 
 /// kMean and kNeedle: empty, or the first wrong element. `call` chooses the heads, if not all are compared. Every row
@@ -30,7 +30,7 @@ std::string exact_difference(const Inputs& inputs, const Output& output, int cal
 /// Rows whose errors are compared together, with all columns of a head.
 inline constexpr int kTileRows = 128;
 
-/// kNormal and kLarge: adds rows to `comparison`, at column head * head_dim. Returns what is wrong with a logarithm, or
+/// kNormal, kSpread and kLarge: adds rows to `comparison`, at column head * head_dim. Returns what is wrong with a logarithm, or
 /// nothing.
 std::string compare_rows(const Inputs& inputs, const Output& output, int call, harness::Comparison& comparison,
                          const Effort& effort = {});

@@ -57,6 +57,7 @@ Results results_of(const Inputs& inputs, const Bugs& bugs) {
       ReferenceRow row{decoded(bits, query), {}, {}, seen.first, seen.end, 1 / std::sqrt(desc.head_dim), nullptr};
       const double sink = inputs.sink(head);
       if (desc.has_sinks) row.sink = &sink;
+      row.softcap = desc.softcap;
       row.key = [&](int j) {
         std::vector<std::uint16_t> of_key(columns);
         inputs.key(0, kv_head, j, of_key);
@@ -89,7 +90,8 @@ std::string judged(const AttentionDesc& desc, InputKind kind, const Bugs& bugs =
   return wrong.empty() ? comparison.verdict().detail : wrong;
 }
 
-constexpr InputKind kKinds[] = {InputKind::kNormal, InputKind::kLarge, InputKind::kMean, InputKind::kNeedle};
+constexpr InputKind kKinds[] = {InputKind::kNormal, InputKind::kSpread, InputKind::kLarge, InputKind::kMean,
+                                InputKind::kNeedle};
 
 TEST(AttentionOracle, AcceptsTheReference) {
   for (const InputKind kind : kKinds) {

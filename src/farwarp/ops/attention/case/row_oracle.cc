@@ -10,7 +10,9 @@ namespace farwarp::attention {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kUnit = 0x1p-24;  // half the distance between neighbouring fp32 numbers, relative
+constexpr double kTanhError = 0x1p-20;  // of a tanh made of exp2 and log2
+constexpr double kMostBelowBase = 7;    // of the highest logit: probabilities of a step add up to at most 1024
+constexpr double kUnit = 0x1p-24;       // half the distance between neighbouring fp32 numbers, relative
 
 /// Half the distance between neighbouring numbers of the dtype, relative to the smaller one, and absolute for subnormal
 /// numbers.
@@ -66,9 +68,11 @@ void RowOracle::read_logits(int b, int head, int query, const Seen& seen) {
       sum += product;
       squares += product * product;
     }
-    logits_.push_back(sum * scale_);
+    const double logit = sum * scale_, cap = desc_.softcap;
+    logits_.push_back(cap > 0 ? cap * std::tanh(logit / cap) : logit);
+    // A capped logit moves by no more than the logit does; its tanh has an error of its own.
     errors_.push_back(scale_ * harness::accumulation_error({sum, squares}, desc_.head_dim) +
-                      4 * kUnit * std::abs(logits_.back()));
+                      4 * kUnit * std::abs(logit) + cap * kTanhError);
     most_ = std::max(most_, logits_.back());
   }
 }
@@ -85,8 +89,8 @@ void RowOracle::add_values(int b, int head, const Seen& seen) {
   moved_weight_ = 0;
   for (std::size_t j = 0; j < logits_.size(); ++j) {
     const double below = most_ - logits_[j];
-    // The argument of exp2 has at most the size of `below`, and is rounded.
-    const double error = std::expm1(std::min(errors_[j], 30.0)) + kExp2Error + 4 * kUnit * below;
+    // The argument of exp2 has at most the size of `below`, or is as far above a base that is low, and is rounded.
+    const double error = std::expm1(std::min(errors_[j], 30.0)) + kExp2Error + 4 * kUnit * (below + kMostBelowBase);
     // The weight may be larger than the exact one by its own error.
     const double weight = std::exp(-below) / denominator_, moved = weight * error;
     moved_weight_ += moved;
