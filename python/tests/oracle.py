@@ -38,9 +38,11 @@ def f64(array):
     return np.asarray(array).astype(np.float64)
 
 
-def softmax_attention(q, k, v, visible, scale=None):
+def softmax_attention(q, k, v, visible, scale=None, softcap=0):
     """q [queries, d], k, v [keys, d], visible [queries, keys] -> (out, logarithms of the denominators), in float64."""
     scores = f64(q) @ f64(k).T * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap:
+        scores = softcap * np.tanh(scores / softcap)
     scores = np.where(visible, scores, -np.inf)
     highest = scores.max(axis=1, keepdims=True)
     weights = np.exp(scores - highest)

@@ -46,6 +46,28 @@ def test_prefill(target, options):
             np.testing.assert_allclose(lse[b, head], exact_lse, atol=1e-3)
 
 
+def test_prefill_of_wide_heads_with_a_softcap():
+    heads, dim, rows, softcap = 2, 256, 20, 0.5
+    q, k, v = (random(seed, (1, rows, heads, dim)) for seed in (1, 2, 3))
+
+    def attend(world):
+        return farwarp.Attention(world, 1, heads, heads, dim, rows, rows, causal=True, softcap=softcap)(q, k, v).numpy()
+
+    out = farwarp.run(attend, ranks=1, target="emu_sm90")[0]
+    for head in range(heads):
+        columns = (tensor[0, :, head] for tensor in (q, k, v))
+        exact, _ = softmax_attention(*columns, np.tri(rows, dtype=bool), softcap=softcap)
+        np.testing.assert_allclose(f64(out[0, :, head]), exact, atol=TOLERANCE)
+
+    def refused(world):
+        with pytest.raises(farwarp.InvalidArgumentError, match="softcap is -1; allowed: 0"):
+            farwarp.Attention(world, 1, heads, heads, dim, rows, rows, softcap=-1)
+
+    farwarp.run(refused, ranks=1, target="emu_sm90")
+    with pytest.raises(farwarp.InvalidArgumentError, match="head_dim is 256; allowed: a multiple of 8 up to 128 here"):
+        farwarp.run(attend, ranks=1, target="emu_gfx942")
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "ranks, options",

@@ -10,7 +10,7 @@
 namespace farwarp::harness {
 namespace {
 
-/// Three calls: normal, needle, mean.
+/// Three calls: spread, needle, mean.
 TestedCase tested(const std::string& settings, int schedules) {
   return {.op = "attention", .settings = settings, .schedules = schedules, .calls = 3};
 }
@@ -36,6 +36,15 @@ TEST(AttentionCases, SeveralSteps) {
   expect_pass("heads=2,kv_heads=1,queries=200,keys=300,head_dim=80,window_left=60,causal=1,sinks=1", 10);
   expect_pass("heads=1,kv_heads=1,queries=260,keys=300,head_dim=64,window_left=20,window_right=9", 10);
   expect_pass("heads=1,kv_heads=1,queries=200,keys=90,head_dim=56,causal=1,sinks=1", 10);
+}
+
+TEST(AttentionCases, WideHeadsAndSoftcaps) {
+  expect_pass("heads=3,kv_heads=1,queries=140,keys=200,head_dim=256,causal=1,max_sms=1", 5);
+  expect_pass("heads=1,kv_heads=1,queries=70,keys=200,head_dim=136,dtype=fp16,page_size=16,ragged=padded", 5);
+  expect_pass("heads=2,kv_heads=1,queries=70,keys=300,head_dim=64,softcap=5,causal=1,sinks=1", 5);
+  expect_pass("heads=1,kv_heads=1,queries=70,keys=200,head_dim=256,softcap=50,inputs=large,dtype=fp16", 5);
+  EXPECT_EQ(run("softcap=5,inputs=needle").outcome.status.message(),
+            "parameter inputs is 'needle': allowed is another with a softcap");
 }
 
 TEST(AttentionCases, LargeLogits) {
