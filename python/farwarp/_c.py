@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
-VERSION = 5  # FARWARP_C_VERSION
+VERSION = 6  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -77,7 +77,7 @@ AttentionDesc = _desc(
     *_each(c_int32, "causal window_left"),
     ("scale", c_float),
     *_each(c_int32, "has_lse max_sms window_right has_sinks ragged_queries total_queries ragged_keys total_keys"),
-    *_each(c_int32, "has_key_counts page_size pages"),
+    *_each(c_int32, "has_key_counts page_size pages unused"),
     ("softcap", c_float),
 )
 AttentionTensors = _desc(

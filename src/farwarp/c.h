@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
-#define FARWARP_C_VERSION 5
+#define FARWARP_C_VERSION 6
 /* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the
  * program's sizes. */
 #define FARWARP_C_OLDEST 3
@@ -436,7 +436,7 @@ FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
 typedef struct farwarp_attention farwarp_attention;
 typedef struct farwarp_attention_desc {
   size_t bytes;
-  int32_t batch, heads, kv_heads, head_dim, queries, keys; /* head_dim: a multiple of 8 up to 256 */
+  int32_t batch, heads, kv_heads, head_dim, queries, keys; /* head_dim: a multiple of 8 up to 256, on AMD 128 */
   DLDataType dtype;                                        /* bfloat16, the default, or float16 */
   int32_t causal;      /* 1: query i attends to keys up to i + keys - queries; 0, the default */
   int32_t window_left; /* keys before a query's own that it attends to; -1, the default: all */
@@ -453,7 +453,8 @@ typedef struct farwarp_attention_desc {
   int32_t has_key_counts; /* 1: the sequences' numbers of keys are on the device. Paged keys always have them */
   int32_t page_size;      /* keys of a page: 16, 32, 64 or a multiple of 128; 0: not paged */
   int32_t pages;          /* of the cache */
-  float softcap; /* version 3: logits become softcap * tanh(logit / softcap), before masks; 0.001 to 1e6; 0: none */
+  int32_t unused;         /* ignored: the end of version 5's struct, where it had no field */
+  float softcap;          /* logits become softcap * tanh(logit / softcap), before masks; 0.001 to 1e6. Not on AMD */
 } farwarp_attention_desc;
 FARWARP_EXPORT farwarp_code farwarp_attention_desc_init_sized(farwarp_attention_desc* desc, size_t bytes);
 #define farwarp_attention_desc_init(desc) farwarp_attention_desc_init_sized((desc), sizeof *(desc))

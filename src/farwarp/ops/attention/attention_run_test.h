@@ -1,4 +1,5 @@
-// A call of attention on the emulator, its inputs and what it should give: float64 softmax, within what roundings explain.
+// A call of attention on the emulator, its inputs, and what it should give: a float64 softmax, within what roundings
+// explain.
 #pragma once
 
 #include <gtest/gtest.h>

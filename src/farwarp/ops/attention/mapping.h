@@ -42,7 +42,7 @@ struct WorkPlace {
 struct WorkGrid {
   std::int32_t works;            ///< batches * heads * query_blocks
   std::int32_t query_blocks;     ///< of a head
-  std::int32_t section;          ///< heads whose query blocks take turns: of the mapping block_first, all
+  std::int32_t section;          ///< heads whose query blocks take turns: of the mappings block_first*, all
   std::int32_t xcd_works;        ///< works of an XCD, of all works
   std::int32_t larger_xcds;      ///< the first XCDs, this many, have one work more
   std::int32_t xcd_heads;        ///< heads of an XCD, of one batch

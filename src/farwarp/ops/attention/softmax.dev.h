@@ -40,14 +40,19 @@ FARWARP_DEVICE void mask_scores(const Visible& visible, float (&scores)[count]) 
   }
 }
 
-/// [thread] Replaces scores by tanh(score * scale / softcap), which times softcap are logits. `cap_log2`: 2 * log2(e) *
-/// scale / softcap. 1 - 2 / (1 + e^2x) is off by at most 2^-21, and right for infinities.
+/// [thread] Replaces scores by tanh(x), x = score * scale / softcap; logits are softcap times that. `cap_log2`: 2 *
+/// log2(e) * scale / softcap. 1 - 2 / (1 + e^2x) is off by at most 2^-20, and right for infinities. Of small x that would
+/// be much; there a polynomial is off by 2^-21 of x.
 template <int count>
 FARWARP_DEVICE void cap_scores(float cap_log2, float (&scores)[count]) {
+  constexpr float kHalfLogOf2 = 0.34657359f, kSmall = 0.0625f;
 #pragma unroll
   for (int i = 0; i < count; ++i) {
-    const float inverse = exp2(-log2(add(1.0f, exp2(multiply(scores[i], cap_log2)))));
-    scores[i] = fused_multiply_add(-2.0f, inverse, 1.0f);
+    const float exponent = multiply(scores[i], cap_log2), x = multiply(exponent, kHalfLogOf2), square = multiply(x, x);
+    const float polynomial =
+        multiply(x, fused_multiply_add(fused_multiply_add(square, 2.0f / 15, -1.0f / 3), square, 1.0f));
+    const float inverse = exp2(-log2(add(1.0f, exp2(exponent))));
+    scores[i] = square < kSmall * kSmall ? polynomial : fused_multiply_add(-2.0f, inverse, 1.0f);
   }
 }
 

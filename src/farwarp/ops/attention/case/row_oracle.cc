@@ -10,9 +10,9 @@ namespace farwarp::attention {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr double kTanhError = 0x1p-20;  // of a tanh made of exp2 and log2
-constexpr double kMostBelowBase = 7;    // of the highest logit: probabilities of a step add up to at most 1024
-constexpr double kUnit = 0x1p-24;       // half the distance between neighbouring fp32 numbers, relative
+constexpr double kTanhError = 0x1p-20, kSmallTanhError = 0x1p-21;  // absolute; relative, of less than 1/17
+constexpr double kMostBelowBase = 7;  // of the highest logit: probabilities of a step add up to at most 1024
+constexpr double kUnit = 0x1p-24;     // half the distance between neighbouring fp32 numbers, relative
 
 /// Half the distance between neighbouring numbers of the dtype, relative to the smaller one, and absolute for subnormal
 /// numbers.
@@ -71,8 +71,9 @@ void RowOracle::read_logits(int b, int head, int query, const Seen& seen) {
     const double logit = sum * scale_, cap = desc_.softcap;
     logits_.push_back(cap > 0 ? cap * std::tanh(logit / cap) : logit);
     // A capped logit moves by no more than the logit does; its tanh has an error of its own.
+    const double of_cap = std::abs(logit) < cap / 17 ? kSmallTanhError * std::abs(logit) : cap * kTanhError;
     errors_.push_back(scale_ * harness::accumulation_error({sum, squares}, desc_.head_dim) +
-                      4 * kUnit * std::abs(logit) + cap * kTanhError);
+                      4 * kUnit * std::abs(logit) + (cap > 0 ? of_cap : 0));
     most_ = std::max(most_, logits_.back());
   }
 }
@@ -105,7 +106,7 @@ void RowOracle::add_values(int b, int head, const Seen& seen) {
   }
 }
 
-/// Probabilities are rounded to the dtype relative to the row's maximum. The denominator is the sum of those that are
+/// Probabilities are rounded to the dtype relative to the row's maximum, or a base that is lower. The denominator is the sum of those that are
 /// not rounded. Where the result of a column is y, a weight that is off by e moves it by e * (v - y).
 void RowOracle::allow_roundings(int keys, int rows) {
   const double denominator_error = kUnit * (8 + 2 * std::sqrt(static_cast<double>(keys)));
