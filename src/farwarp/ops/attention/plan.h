@@ -12,8 +12,8 @@
 namespace farwarp {
 
 /// out = softmax(scale * q * k^T + mask) * v for each sequence and query head; scores and sums in fp32, rounded once.
-/// Right as long as scores, logits and sums of probability * |v| are finite in fp32, probabilities relative to a 1024th of
-/// the largest so far; else infinity or NaN.
+/// Right as long as scores, logits and sums of probability * |v| are finite in fp32, probabilities relative to a 1024th
+/// of the largest so far; else infinity or NaN.
 ///
 /// Tensors are [batch, rows, heads, head_dim] with contiguous heads. Query i of a sequence is aligned with key i + keys
 /// - queries: the last query with the last key, also if the sequence has more queries than keys.

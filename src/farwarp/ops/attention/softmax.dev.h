@@ -41,8 +41,8 @@ FARWARP_DEVICE void mask_scores(const Visible& visible, float (&scores)[count]) 
 }
 
 /// [thread] Replaces scores by tanh(x), x = score * scale / softcap; logits are softcap times that. `cap_log2`: 2 *
-/// log2(e) * scale / softcap. 1 - 2 / (1 + e^2x) is off by at most 2^-20, and right for infinities. Of small x that would
-/// be much; there a polynomial is off by 2^-21 of x.
+/// log2(e) * scale / softcap. 1 - 2 / (1 + e^2x) is off by at most 2^-20, and right for infinities. Of small x that
+/// would be much; there a polynomial is off by 2^-21 of x.
 template <int count>
 FARWARP_DEVICE void cap_scores(float cap_log2, float (&scores)[count]) {
   constexpr float kHalfLogOf2 = 0.34657359f, kSmall = 0.0625f;
