@@ -30,8 +30,8 @@ std::string exact_difference(const Inputs& inputs, const Output& output, int cal
 /// Rows whose errors are compared together, with all columns of a head.
 inline constexpr int kTileRows = 128;
 
-/// kNormal, kSpread and kLarge: adds rows to `comparison`, at column head * head_dim. Returns what is wrong with a logarithm, or
-/// nothing.
+/// kNormal, kSpread and kLarge: adds rows to `comparison`, at column head * head_dim. Returns what is wrong with a
+/// logarithm, or nothing.
 std::string compare_rows(const Inputs& inputs, const Output& output, int call, harness::Comparison& comparison,
                          const Effort& effort = {});
 
