@@ -60,8 +60,8 @@ struct RowEnd {
   float factor, logarithm;
 };
 /// `sum`: of the row's probabilities, relative to that of the logit `highest`, which may be lower than its highest by a
-/// bounded amount. `sink`: its head's, or minus infinity. A
-/// row that has seen no key and has no sink gets the factor 0 and minus infinity; one with a NaN gets NaNs.
+/// bounded amount. `sink`: its head's, or minus infinity. A row that has seen no key and has no sink gets the factor 0
+/// and minus infinity; one with a NaN gets NaNs.
 FARWARP_DEVICE RowEnd end_row(float sum, const Logit& highest, float sink) {
   constexpr float kLog2OfE = 1.44269504f, kLogOf2 = 0.69314718f;
   if (highest.high == kNoScore && sink == kNoScore) return {sum, sum == 0 ? kNoScore : sum};

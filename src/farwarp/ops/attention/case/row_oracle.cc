@@ -107,7 +107,8 @@ void RowOracle::add_values(int b, int head, const Seen& seen) {
 }
 
 /// Probabilities are rounded to the dtype relative to the row's maximum, or a base that is lower. The denominator is the
-/// sum of those that are not rounded. Where the result of a column is y, a weight that is off by e moves it by e * (v - y).
+/// sum of those that are not rounded. Where the result of a column is y, a weight that is off by e moves it by
+/// e * (v - y).
 void RowOracle::allow_roundings(int keys, int rows) {
   const double denominator_error = kUnit * (8 + 2 * std::sqrt(static_cast<double>(keys)));
   for (std::size_t i = 0; i < right_.out.size(); ++i) {
