@@ -18,12 +18,14 @@ inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 
 /// The argument block of every kernel of gemm; a kernel reads what it needs.
 struct Args {
-  TensorMap a;    ///< wgmma: the operand whose rows are a tile's rows; boxes of a tile's rows x 64
-  TensorMap b;    ///< wgmma: the other operand; boxes of tile columns x 64
-  TensorMap out;  ///< wgmma: y; boxes of 64 x 64, or of tile columns x 64 if swap_ab (with 4 splits half as many rows)
+  TensorMap a;         ///< wgmma: the operand whose rows are a tile's rows; boxes of these rows of it x 64
+  TensorMap b;         ///< wgmma: the other operand; boxes of its rows in a tile x 64
+  TensorMap out;       ///< wgmma: y; boxes of first_box_rows() x 64
+  TensorMap out_rest;  ///< wgmma: y; boxes of the x_rows - first_box_rows() other rows, if any, x 64
   WorldView view;
   std::uint32_t slot;  ///< of the operator in its World
   std::int32_t m, n, k;
+  std::int32_t x_rows;  ///< wgmma: rows of x in a tile
   tile::TileGrid grid;
   std::int32_t xcds;      ///< mfma: how many XCDs blocks are assigned to, round robin; tile/gemm/xcd.h
   std::int64_t partials;  ///< mfma: offset in the heap: [tiles, splits, rows, columns of a tile] fp32, by fragments

@@ -14,7 +14,8 @@ namespace {
 
 std::uint64_t configuration_of(const GemmDesc& desc) {
   return hash_of({desc.m, desc.n, desc.k, desc.x_pitch, desc.w_pitch, desc.y_pitch, static_cast<int>(desc.dtype),
-                  desc.has_bias, desc.max_sms, desc.tile_rows, desc.tile_columns, desc.splits});
+                  desc.has_bias, desc.max_sms, static_cast<int>(desc.swap_ab), desc.tile_rows, desc.tile_columns,
+                  desc.splits});
 }
 
 Status check_memory(const GemmDesc& desc, const void* x, const void* w, const void* bias, const void* y) {
@@ -54,9 +55,12 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
                            .box_rows = plan.box_rows(),
                            .box_columns = 64,
                            .swizzled = true};
+  TensorMapDesc of_rest = of_y;
+  if (plan.x_rows > of_y.box_rows) of_rest.box_rows = plan.x_rows - of_y.box_rows;
   if (plan.swap_ab) std::swap(of_x, of_w);
-  const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y);
-  for (const auto* map : {&a, &b, &out}) {
+  const auto a = device.encode(of_x), b = device.encode(of_w), out = device.encode(of_y),
+             out_rest = device.encode(of_rest);
+  for (const auto* map : {&a, &b, &out, &out_rest}) {
     if (map->ok()) continue;
     args.x = nullptr;  // so that the next call encodes the maps again
     return map->status();
@@ -64,6 +68,7 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   args.a = *a;
   args.b = *b;
   args.out = *out;
+  args.out_rest = *out_rest;
   return {};
 }
 
@@ -84,6 +89,7 @@ Result<Gemm> Gemm::create(World& world, const GemmDesc& desc) {
   args.m = desc.m;
   args.n = desc.n;
   args.k = desc.k;
+  args.x_rows = plan->x_rows;
   args.grid = plan->grid();
   args.xcds = world.device().shape().xcds;
   args.partials = static_cast<std::int64_t>(state->opened.buffer(0).offset);

@@ -1,4 +1,4 @@
-// gemm on Hopper: persistent blocks of three warpgroups, one that loads and two that multiply and store.
+// gemm on Hopper: persistent blocks of a warpgroup that loads and one or two that multiply and store.
 #pragma once
 
 #include "farwarp/ops/gemm/args.h"
@@ -28,16 +28,22 @@ FARWARP_DEVICE void join_and_leave_call(const Args& args) {
 inline constexpr int kLoaderRegisters = 40, kMultiplierRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
 
-template <class T, int columns, bool swap_ab, int rows = farwarp::tile::kWgmmaRows>
+template <class T, int columns, bool swap_ab, int rows>
 FARWARP_DEVICE void gemm_wgmma(const Args& args) {
-  using Block = tile::WgmmaBlock<T, columns, farwarp::tile::wgmma_boxes(columns, farwarp::tile::kGemmBoxesOf256), rows>;
+  constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kGemmBoxesOf256, swap_ab);
+  using Block = tile::WgmmaBlock<T, columns, kBoxes, rows>;
   using Tile = typename Block::Tile;
   const Block block{block_shared()};
   const Tile tile = block.tile();
   const Turns turns{block_index(), num_blocks()};
+  const auto origin = [&](const Work& work) {
+    return farwarp::tile::TileIndex{work.at.row * (swap_ab ? Tile::kRows : args.x_rows),
+                                    work.at.column * (swap_ab ? args.x_rows : Tile::kColumns)};
+  };
+  const int bytes = (swap_ab ? Tile::kABytes : Tile::kBBytes) + args.x_rows * farwarp::kSwizzleRowBytes;
   const auto load = [&](const Work& work, int step, int stage) {
-    tile::load_step(tile, args.a, args.b, work.at.row * Tile::kRows, work.at.column * Tile::kColumns,
-                    work.steps.first + step, stage);
+    const farwarp::tile::TileIndex at = origin(work);
+    tile::load_step(tile, args.a, args.b, at.row, at.column, work.steps.first + step, stage, bytes);
   };
   if (thread_index() == 0) block.initialise();
   block_sync();
@@ -50,7 +56,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   };
   const int warpgroup = thread_index() / 128;
   if (warpgroup == 0) {
-    lower_registers<kLoaderRegisters>();
+    if constexpr (Tile::kMultipliers > 1) lower_registers<kLoaderRegisters>();
     if (thread_index() == 0) {
       // A cold launch has to fetch its instructions, too. If the copies of all stages were started first, the main
       // loop's instructions would arrive up to 4 us later (MEASURED.md). One step's copies do not delay them; the
@@ -59,16 +65,18 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
       tile::load_role(tile, args.grid, turns, loaded, load, wait);
     } else if (thread_index() == 32) {
       tensor_prefetch(args.out);
+      tensor_prefetch(args.out_rest);
       join_and_leave_call(args);
     }
     if (args.grid.splits > 1) tile::attend_cluster_sum();
   } else {
-    raise_registers<kMultiplierRegisters>();
+    if constexpr (Tile::kMultipliers > 1) raise_registers<kMultiplierRegisters>();
     if (lane_index() == 0) mbarrier_arrive(block.multipliers_started());
-    const auto origin = [](const Work& work) {
-      return farwarp::tile::TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
+    const auto map_of = [&](int row) -> const TensorMap& {
+      return row % args.x_rows < farwarp::tile::first_box_rows(swap_ab, columns, args.grid.splits) ? args.out
+                                                                                                   : args.out_rest;
     };
-    tile::multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, origin, wait);
+    tile::multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, args.x_rows, origin, map_of, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

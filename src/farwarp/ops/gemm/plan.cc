@@ -82,7 +82,9 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
                                     .splits = desc.splits,
                                     .clusters = true,
                                     .rows = desc.tile_rows,
-                                    .boxes_of_256 = tile::kGemmBoxesOf256};
+                                    .boxes_of_256 = tile::kGemmBoxesOf256,
+                                    .swap_ab = desc.swap_ab,
+                                    .alone = true};
   const auto tiling = tile::tile_product(request, shape, "GemmDesc");
   if (!tiling.ok()) return tiling.status();
   static_cast<tile::Tiling&>(plan) = *tiling;

@@ -22,9 +22,10 @@ struct GemmDesc {
   std::int64_t x_pitch = 0;
   std::int64_t w_pitch = 0;
   std::int64_t y_pitch = 0;
-  int max_sms = 0;       ///< most blocks of a launch; 0: all multiprocessors
-  int tile_rows = 0;     ///< rows of x in a tile (of w, if swap_ab); 0: the plan's choice
-  int tile_columns = 0;  ///< rows of w in a tile (of x, if swap_ab); 0: the plan's choice
+  int max_sms = 0;                             ///< most blocks of a launch; 0: all multiprocessors
+  tile::SwapAb swap_ab = tile::SwapAb::kAuto;  ///< on Hopper: kYes: a tile's rows are rows of w, its columns rows of x
+  int tile_rows = 0;                           ///< rows of x (of w, if swap_ab) in a tile; 0: the plan's choice
+  int tile_columns = 0;                        ///< rows of w (of x, if swap_ab) in a tile; 0: the plan's choice
   int splits = 0;  ///< parts of k that different blocks sum: 1, 2 or 4 on Hopper, 1 to 16 on CDNA; 0: the plan's choice
 };
 

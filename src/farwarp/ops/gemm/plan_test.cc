@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "farwarp/base/machine_shape_test.h"
 #include "farwarp/ops/gemm/args.h"
 
@@ -21,17 +23,18 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
       for (const int k : {8, 24, 360, 2880, 8192}) {
         const auto plan = plan_gemm({.m = m, .n = n, .k = k}, kH200);
         ASSERT_TRUE(plan.ok()) << m << " " << n << " " << k << ": " << plan.status().message();
-        const int rows = plan->swap_ab ? n : m, columns = plan->swap_ab ? m : n;
-        EXPECT_GE(plan->tile_row_count * plan->rows, rows);
-        EXPECT_GE(plan->tile_column_count * plan->columns, columns);
-        EXPECT_LT((plan->tile_row_count - 1) * plan->rows, rows);
-        EXPECT_LT((plan->tile_column_count - 1) * plan->columns, columns);
+        const int x_tiles = plan->swap_ab ? plan->tile_column_count : plan->tile_row_count;
+        const int w_tiles = plan->swap_ab ? plan->tile_row_count : plan->tile_column_count;
+        const int w_rows = plan->swap_ab ? plan->rows : plan->columns;
+        EXPECT_LE(plan->x_rows, plan->swap_ab ? plan->columns : plan->rows);
+        EXPECT_GE(x_tiles * plan->x_rows, m);
+        EXPECT_LT(x_tiles * plan->x_rows - m, x_tiles) << "tiles share the rows of x evenly";
+        EXPECT_GE(w_tiles * w_rows, n);
+        EXPECT_LT((w_tiles - 1) * w_rows, n);
         EXPECT_GE(plan->blocks, 1);
         EXPECT_LE(plan->blocks, 132);
         EXPECT_LE(plan->shared_bytes, kH200.traits.shared_bytes);
         EXPECT_LE(plan->splits, (k + 63) / 64);
-        EXPECT_EQ(plan->swap_ab, m <= 64);
-        EXPECT_TRUE(!plan->swap_ab || plan->tile_column_count == 1);
         EXPECT_EQ(plan->cluster, plan->splits);
         EXPECT_EQ(plan->blocks % plan->cluster, 0);
         EXPECT_EQ(plan->workspace_bytes, 0);
@@ -45,6 +48,16 @@ TEST(GemmPlan, FillsTheMachineWhereThereIsLittle) {
   const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, kH200);
   ASSERT_TRUE(plan.ok());
   EXPECT_GE(plan->blocks, 72) << plan->to_string();
+}
+
+// 100 rows fill most of a tile of 104. With tiles of 128 rows of x, boxes would have 84 rows outside x.
+TEST(GemmPlan, HasTilesThatFitTheRows) {
+  for (const int m : {1, 65, 129, 257, 300, 513}) {
+    const auto plan = plan_gemm({.m = m, .n = 5120, .k = 8192}, kH200);
+    ASSERT_TRUE(plan.ok());
+    const int room = plan->swap_ab ? plan->columns : plan->rows;
+    EXPECT_LE(room, std::max(64, plan->x_rows * 3 / 2)) << plan->to_string();
+  }
 }
 
 TEST(GemmPlan, SplitsThroughMemoryWhereThereAreNoClusters) {
@@ -63,9 +76,11 @@ TEST(GemmPlan, TakesWhatIsAsked) {
   EXPECT_EQ(plan->columns, 128);
   EXPECT_EQ(plan->splits, 2);
   EXPECT_EQ(plan->blocks, 8);
-  const auto tall = plan_gemm({.m = 512, .n = 512, .k = 512, .max_sms = 3, .tile_rows = 256}, kH200);
+  const auto tall =
+      plan_gemm({.m = 300, .n = 512, .k = 512, .max_sms = 3, .swap_ab = tile::SwapAb::kYes, .tile_rows = 256}, kH200);
   ASSERT_TRUE(tall.ok()) << tall.status().message();
-  EXPECT_EQ(tall->kernel, "gemm_bf16_tall_192");
+  EXPECT_EQ(tall->kernel, "gemm_bf16_swap_ab_256x104");
+  EXPECT_EQ(tall->x_rows, 100);
   EXPECT_EQ(tall->blocks, 3);
 }
 
@@ -82,23 +97,21 @@ TEST(GemmPlan, NamesWhatItRefuses) {
             "GemmDesc.y_pitch is 12; allowed: 0, or a multiple of 8 from 8 to 4294967296");
   EXPECT_NE(error_of({.m = 1 << 24, .n = 1 << 24, .k = 8}).find("2^31 tiles"), std::string::npos);
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .max_sms = -1}), "GemmDesc.max_sms is -1; allowed: 0 (all) or more");
-  EXPECT_EQ(
-      error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 48}),
-      "GemmDesc.tile_columns is 48; allowed: 0 (the plan's choice), 64, 96, 128, 160, 192, 224, 256 with m = 100");
-  EXPECT_EQ(
-      error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
-      "GemmDesc.splits is 2; allowed: 0 (the plan's choice), 1, or 2 with tile_columns up to 128 and tile_rows 128, if "
-      "k has as many steps of 64 and all tiles' blocks are at most 132");
-  EXPECT_EQ(
-      error_of({.m = 64, .n = 4096, .k = 640, .max_sms = 100, .splits = 4}),
-      "GemmDesc.splits is 4; allowed: 0 (the plan's choice), 1, or 2 or 4 with tile_columns up to 128 and tile_rows "
-      "128, if k has as many steps of 64 and all tiles' blocks are at most 100");
-  EXPECT_EQ(
-      error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 64}),
-      "GemmDesc.tile_rows is 64; allowed: 0 (the plan's choice), 128, or 256 with m above 64 and tile_columns 192");
-  EXPECT_EQ(
-      error_of({.m = 10, .n = 8, .k = 64, .tile_rows = 256}),
-      "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice), 128, or 256 with m above 64 and tile_columns 192");
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_columns = 40}),
+            "GemmDesc.tile_columns is 40; allowed: 0 (the plan's choice), 16, 32, 48, 64, 80, 96, 104, 112, 128, 152, "
+            "160, 192, 224, 256");
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .swap_ab = tile::SwapAb::kYes, .tile_columns = 96}),
+            "GemmDesc.tile_columns is 96; allowed: 0 (the plan's choice), 16, 32, 48, 64, 80, 104, 152");
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
+            "GemmDesc.splits is 2; allowed: 0 (the plan's choice), 1; with tile_rows 128 also 2 with tile_columns up "
+            "to 128, and 4 with swap_ab and tile_columns up to 64; if k has as many steps of 64 and all tiles' blocks "
+            "are at most 132");
+  EXPECT_NE(error_of({.m = 64, .n = 4096, .k = 640, .max_sms = 100, .splits = 4}).find("blocks are at most 100"),
+            std::string::npos);
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 96}),
+            "GemmDesc.tile_rows is 96; allowed: 0 (the plan's choice), 64, 128, 256");
+  EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 256, .tile_columns = 64}),
+            "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice), 64, 128 with tile_columns = 64");
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .splits = 17}),
             "GemmDesc.splits is 17; allowed: 0 (the plan's choice) to 16");
 }

@@ -21,7 +21,7 @@ using namespace farwarp::tile;
 FARWARP_DEVICE bool leads_warpgroup() { return thread_index() % 128 == 0; }
 
 /// A warpgroup's buffers for boxes. Box i of a tile is written into buffer i % buffers.
-template <int buffers>
+template <int buffers, int box_bytes = WgmmaShared::kBoxBytes>
 class BoxWriter {
  public:
   /// `number`: the number of the warpgroup's barrier (group_sync()).
@@ -41,11 +41,11 @@ class BoxWriter {
         group_sync(number_, 128);
       }
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; ++i) write(i, memory_ + i % buffers * WgmmaShared::kBoxBytes);
+      for (int i = first; i < first + kAtOnce; ++i) write(i, memory_ + i % buffers * box_bytes);
       proxy_fence();
       group_sync(number_, 128);
 #pragma unroll
-      for (int i = first; i < first + kAtOnce; ++i) send_box(i, memory_ + i % buffers * WgmmaShared::kBoxBytes);
+      for (int i = first; i < first + kAtOnce; ++i) send_box(i, memory_ + i % buffers * box_bytes);
     }
   }
 
@@ -81,9 +81,9 @@ class BoxWriter {
 template <class T, int columns, class Writer, class SendBox>
 FARWARP_DEVICE void fill_boxes(Writer& writer, const SendBox& send_box, int row, int column, Global<const T> bias,
                                int bias_size, const float (&sums)[columns / 2]) {
-  static_assert(columns % 32 == 0);
+  static_assert(columns % 8 == 0 && columns >= 64);
   const int thread = thread_index() % 128;
-  // Boxes are 64 wide. The last box of 96, 160 or 224 columns begins 32 columns early and repeats them.
+  // Boxes are 64 wide. If 64 does not divide the columns, the last box begins early and repeats some.
   const auto begin_of = [](int box) { return 64 * box + 64 <= columns ? 64 * box : columns - 64; };
   const auto write_box = [&](int number, Shared<std::byte> box) {
     const int begin = begin_of(number);
@@ -116,23 +116,25 @@ FARWARP_DEVICE void store_box(const TensorMap& map, int row, int column, Shared<
 }
 
 /// [warpgroup] fill_boxes() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their
-/// columns are `columns` rows of the result from `row`. Boxes are `columns` x 64.
+/// columns are rows of the result from `row`. The first box has swap_ab_first_rows(columns, 1) rows, a second the others.
 template <class T, int columns, class Writer, class SendBox>
 FARWARP_DEVICE void fill_boxes_transposed(Writer& writer, const SendBox& send_box, int row, int column,
                                           Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {
-  static_assert(columns <= 64);
+  constexpr int kFirst = swap_ab_first_rows(columns, 1), kBoxes = columns > kFirst ? 2 : 1;
   const int thread = thread_index() % 128;
   const int upper = wgmma_sum(thread, 0).row;
   const float biases[2] = {bias_at(bias, column + upper, bias_size), bias_at(bias, column + upper + 8, bias_size)};
-  const auto write_box = [&](int, Shared<std::byte> box) {
+  const auto write_box = [&](int number, Shared<std::byte> box) {
 #pragma unroll
     for (int i = 0; i < columns / 2; ++i) {
       const MatrixIndex at = wgmma_sum(thread, i);
-      store(Shared<T>(reinterpret_cast<T*>((box + swizzled_offset(at.column, at.row * 2)).raw)),
+      if ((i / 4 * 8 < kFirst) != (number == 0)) continue;
+      store(Shared<T>(reinterpret_cast<T*>((box + swizzled_offset(at.column - number * kFirst, at.row * 2)).raw)),
             round_to<T>(add(sums[i], biases[i / 2 % 2])));
     }
   };
-  writer.template write_boxes<1>(write_box, [&](int, Shared<std::byte> box) { send_box(row, column, box); });
+  writer.template write_boxes<kBoxes>(
+      write_box, [&](int number, Shared<std::byte> box) { send_box(row + number * kFirst, column, box); });
 }
 
 /// [warpgroup] Fills boxes with the sums of multiplier number `multiplier` of the tile that begins at row `row` of A
@@ -155,19 +157,26 @@ FARWARP_DEVICE void fill_multiplier_boxes(Writer& writer, const SendBox& send_bo
 
 /// [warpgroup] Finishes the tiles of multiplier number `multiplier`: adds up splits through the cluster, rounds and
 /// stores.
-/// `send_box(row, column, box)` sends on a box that begins there in the result.
+/// `send_box(row, column, box)` sends on a box that begins there in the result. It must drop the box's rows from
+/// `x_rows` of the tile on.
 template <class Block, bool swap_ab, class SendBox>
 struct Finisher {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
+  // A box of more than 64 rows takes all buffers.
+  static constexpr bool kLargeBoxes = swap_ab && Tile::kColumns > 64;
+  static constexpr int kBuffers = kLargeBoxes ? 1 : Block::kBuffers;
+  using Writer = BoxWriter<kBuffers, Block::kBuffers / kBuffers * WgmmaShared::kBoxBytes>;
+  static_assert(!kLargeBoxes || swap_ab_first_rows(Tile::kColumns, 1) <= 64 * Block::kBuffers);
 
   const Block& block;
   int multiplier;
   int splits;
   Global<const T> bias;  ///< [columns of the result], or null
   int bias_size;
+  int x_rows;  ///< rows of the result that the tile has
   SendBox send_box;
-  BoxWriter<Block::kBuffers> writer;
+  Writer writer;
 
   /// Rounds and stores the sums of the multiplier's block of 64 rows number `row_block`, in part number `part` of the
   /// columns. A part has 2 * count columns.
@@ -175,10 +184,14 @@ struct Finisher {
   FARWARP_DEVICE void store_part(TileIndex origin, int row_block, int part, const float (&sums)[count]) const {
     const int row = origin.row + 64 * (Tile::kRowBlocks * multiplier + row_block);
     const int column = origin.column + part * 2 * count;
+    const int end = (swap_ab ? origin.column : origin.row) + x_rows;
+    const auto send = [&](int y_row, int y_column, Shared<std::byte> box) {
+      if (y_row < end) send_box(y_row, y_column, box);
+    };
     if constexpr (swap_ab) {
-      fill_boxes_transposed<T, 2 * count>(writer, send_box, column, row, bias, bias_size, sums);
+      fill_boxes_transposed<T, 2 * count>(writer, send, column, row, bias, bias_size, sums);
     } else {
-      fill_boxes<T, 2 * count>(writer, send_box, row, column, bias, bias_size, sums);
+      fill_boxes<T, 2 * count>(writer, send, row, column, bias, bias_size, sums);
     }
   }
 
@@ -210,16 +223,17 @@ struct Finisher {
 
   /// `origin`: where the tile begins in the rows of A and in the rows of B. `split`: the part of K that was summed.
   FARWARP_DEVICE void finish(TileIndex origin, int split, const float (&blocks)[Tile::kRowBlocks][Tile::kSums]) const {
+    constexpr bool kSplits = Tile::kRows == kWgmmaRows && Tile::kColumns <= kMaxSplitColumns;
     const auto& sums = blocks[0];
     int part = 0;
-    if constexpr (swap_ab) {
+    if constexpr (swap_ab && kSplits && Tile::kColumns <= kMaxFourSplitColumns) {
       if (splits == 4) {
         float total[Tile::kSums / 2];
         if (sum_in_cluster<2>(split, sums, total, part)) store_part(origin, 0, part, total);
         return;
       }
     }
-    if constexpr (Tile::kRowBlocks == 1 && Tile::kColumns <= kMaxSplitColumns) {
+    if constexpr (kSplits) {
       float total[Tile::kSums];
       if (splits == 1) {
 #pragma unroll
@@ -264,20 +278,21 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
   finisher.writer.finish();
 }
 
-/// [warpgroup] The role of multiplier number `multiplier`: multiplies 64 rows of each of the block's works and stores
-/// them at `args.out`.
-/// `Args`: an argument block with the members grid, out, bias and n. `origin(work)` is where the work's tile begins.
-/// `swap_ab`: A is w, and the tile is stored transposed.
-template <bool swap_ab, class Args, class Block, class Origin, class WaitBarrier>
-FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns,
-                                       const Origin& origin, const WaitBarrier& wait) {
+/// [warpgroup] The role of multiplier number `multiplier`: multiplies its rows of each of the block's works and stores
+/// them. `Args`: an argument block with the members grid, bias and n. `origin(work)` is where the work's tile begins,
+/// `map_of(row)` the tensor map with which a box that begins in row `row` of the result is stored.
+/// `swap_ab`: A is w, and the tile is stored transposed. `x_rows`: rows of the result in a tile.
+template <bool swap_ab, class Args, class Block, class Origin, class MapOf, class WaitBarrier>
+FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns, int x_rows,
+                                       const Origin& origin, const MapOf& map_of, const WaitBarrier& wait) {
   using T = typename Block::Tile::Element;
-  const auto send_box = [&](int row, int column, Shared<std::byte> box) { store_box(args.out, row, column, box); };
+  const auto send_box = [&](int row, int column, Shared<std::byte> box) { store_box(map_of(row), row, column, box); };
   const Finisher<Block, swap_ab, decltype(send_box)> finisher{.block = block,
                                                               .multiplier = multiplier,
                                                               .splits = args.grid.splits,
                                                               .bias = Global<const T>(static_cast<const T*>(args.bias)),
                                                               .bias_size = args.n,
+                                                              .x_rows = x_rows,
                                                               .send_box = send_box,
                                                               .writer = {block.boxes(multiplier), 1 + multiplier}};
   multiply_and_finish(block, args.grid, turns, finisher, origin, wait);

@@ -1,5 +1,5 @@
-// The main loop on Hopper: one thread copies steps of both operands into a ring of stages, and two warpgroups multiply
-// them.
+// The main loop on Hopper: one thread copies steps of both operands into a ring of stages, and one or two warpgroups
+// multiply them.
 //
 //   loader     wait empty[s] -> expect bytes, copy A and B (tensor copies, 128-byte swizzle) -> full[s]
 //   multiplier wait full[s] -> 4 wgmma of k = 16 -> wait until the previous step's are done -> arrive at that step's
@@ -30,7 +30,7 @@ struct WgmmaTile {
   static constexpr int kColumns = columns;
   static constexpr int kStages = stages;
   static constexpr int kStepDepth = 64;                         ///< elements of K: one swizzled row
-  static constexpr int kMultipliers = 2;                        ///< warpgroups; each multiplies half of A's rows
+  static constexpr int kMultipliers = wgmma_multipliers(rows);  ///< warpgroups; each multiplies its part of A's rows
   static constexpr int kRowBlocks = kRows / kMultipliers / 64;  ///< blocks of 64 rows of each multiplier
   static constexpr int kReadingWarps = 4 * kMultipliers;
   static constexpr int kABytes = kRows * kSwizzleRowBytes;
@@ -46,11 +46,11 @@ struct WgmmaTile {
 };
 
 /// [thread] Starts the copies of step `step` of the rows from `row` of `a` and from `column` of `b` into the stage,
-/// which must be free.
+/// which must be free. `bytes`: of both boxes.
 template <class Tile>
 FARWARP_DEVICE void load_step(const Tile& tile, const TensorMap& a, const TensorMap& b, int row, int column, int step,
-                              int stage) {
-  mbarrier_arrive_expect(tile.ring.full(stage), Tile::kStageBytes);
+                              int stage, int bytes = Tile::kStageBytes) {
+  mbarrier_arrive_expect(tile.ring.full(stage), bytes);
   tensor_load(tile.left(stage), a, row, step * Tile::kStepDepth, tile.ring.full(stage));
   tensor_load(tile.right(stage), b, column, step * Tile::kStepDepth, tile.ring.full(stage));
 }
@@ -105,7 +105,7 @@ struct WgmmaBlock {
   FARWARP_DEVICE Shared<std::byte> boxes(int multiplier) const {
     return memory + (kShared.boxes() + multiplier * buffers * WgmmaShared::kBoxBytes);
   }
-  /// The multipliers' eight warps arrive here once; the loader's thread waits here.
+  /// The multipliers' warps arrive here once; the loader's thread waits here.
   FARWARP_DEVICE Shared<Mbarrier> multipliers_started() const {
     return Shared<Mbarrier>(reinterpret_cast<Mbarrier*>((barriers() + WgmmaShared::kStartOffset).raw));
   }

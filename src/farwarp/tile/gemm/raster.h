@@ -24,6 +24,12 @@ constexpr TileIndex tile_at(int index, int rows, int columns, int group) {
   return {first + within % height, within / height};
 }
 
+/// The last tile of x, if tiles do not share the rows of x evenly and it is not full.
+struct LastTile {
+  std::int32_t row = -1;  ///< at which it begins; -1: it is full
+  std::int32_t rows = 0;
+};
+
 /// Some of K's steps.
 struct StepRange {
   int first;

@@ -14,7 +14,14 @@
 
 namespace farwarp::tile {
 
-inline constexpr int kMaxSwapAbRows = 64;  ///< rows of x up to which swap_ab is used
+/// Whether a tile's rows are rows of w and its columns rows of x, or the other way round.
+enum class SwapAb : std::int8_t {
+  kFewRows,  ///< up to kMaxSwapAbRows rows of x, which are all in one tile
+  kAuto,     ///< if it is estimated faster
+  kNo,
+  kYes,
+};
+inline constexpr int kMaxSwapAbRows = 64;
 
 /// Bytes that a block loads in a clock while L2 serves all 132 multiprocessors at once.
 inline constexpr double kL2BytesPerClock = 51;
@@ -37,13 +44,18 @@ struct TilingRequest {
   /// Clocks of the epilogue for each column of a tile. With `clusters` and `all_resident` each block of a cluster takes
   /// its part of them.
   double column_clocks = kStoreColumnClocks;
+  SwapAb swap_ab = SwapAb::kFewRows;
+  /// Nothing is sent meanwhile. The estimate is then another, and tiles share the rows of x evenly, so that boxes have
+  /// (nearly) no rows outside x, which cost more than others (ops/gemm/MEASURED.md, "What bounds it").
+  bool alone = false;
 };
 
 struct Tiling {
-  /// For few rows: a tile's 128 rows are rows of w and its `columns` are rows of x, so that little of the matrix unit's
-  /// 64 rows is wasted.
+  /// A tile's rows are rows of w and its columns are rows of x. The matrix unit takes multiples of 64 rows, but of 8
+  /// columns.
   bool swap_ab = false;
   int rows = 0, columns = 0, depth = 0;           ///< of a tile and a step of K
+  int x_rows = 0;                                 ///< rows of x from one tile to the next, at most what a tile has
   int tile_row_count = 0, tile_column_count = 0;  ///< rows and columns of tiles
   int group = 0;                                  ///< rows of tiles that run side by side: raster.h
   int splits = 1;
@@ -59,11 +71,16 @@ struct Tiling {
   std::string why;     ///< how the tile was chosen
 
   std::int64_t tiles() const { return std::int64_t{tile_row_count} * tile_column_count; }
+  /// wgmma, without swap_ab.
+  LastTile last_tile(std::int64_t rows_of_x) const;
   /// wgmma: maps of x [rows_of_x, k] and w [rows_of_w, k], with a tile's step as a box. `pitch`: elements from one row
   /// to the next.
   TensorMapDesc map_of_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch) const;
+  /// wgmma: the same with boxes for a last tile that is not full. Such a tile's box has no rows outside x.
+  TensorMapDesc map_of_last_x(const void* x, std::int64_t rows_of_x, std::int64_t k, std::int64_t pitch,
+                              const LastTile& last) const;
   TensorMapDesc map_of_w(const void* w, std::int64_t rows_of_w, std::int64_t k, std::int64_t pitch) const;
-  /// wgmma: rows of y in a box of the epilogue.
+  /// wgmma: rows of y in the first box of a tile.
   int box_rows() const;
   TileGrid grid() const { return grid_of(tile_row_count, tile_column_count, group, splits, steps); }
   std::string to_string() const;

@@ -46,16 +46,6 @@ constexpr int widest_of(std::span<const Variant> kernels) {
   KERNEL(prefix##_##type##_64, T, 128, 64, false)        \
   KERNEL(prefix##_##type##_128, T, 128, 128, false)      \
   KERNEL(prefix##_##type##_192, T, 128, 192, false)
-/// All widths, and tiles of 256 rows.
-#define FARWARP_ALL_TILES_OF(KERNEL, prefix, type, T) \
-  KERNEL(prefix##_##type##_64, T, 128, 64, false)     \
-  KERNEL(prefix##_##type##_96, T, 128, 96, false)     \
-  KERNEL(prefix##_##type##_128, T, 128, 128, false)   \
-  KERNEL(prefix##_##type##_160, T, 128, 160, false)   \
-  KERNEL(prefix##_##type##_192, T, 128, 192, false)   \
-  KERNEL(prefix##_##type##_224, T, 128, 224, false)   \
-  KERNEL(prefix##_##type##_256, T, 128, 256, false)   \
-  KERNEL(prefix##_##type##_tall_192, T, 256, 192, false)
 /// wgmma: tiles of 128 rows of w, for few rows of x.
 #define FARWARP_SWAP_AB_TILES_OF(KERNEL, prefix, type, T) \
   KERNEL(prefix##_##type##_swap_ab_16, T, 128, 16, true)  \
@@ -68,6 +58,5 @@ constexpr int widest_of(std::span<const Variant> kernels) {
 
 #define FARWARP_EVEN_TILES(KERNEL, prefix) FARWARP_BOTH_TYPES(FARWARP_EVEN_TILES_OF, KERNEL, prefix)
 #define FARWARP_NARROW_TILES(KERNEL, prefix) FARWARP_BOTH_TYPES(FARWARP_NARROW_TILES_OF, KERNEL, prefix)
-#define FARWARP_ALL_TILES(KERNEL, prefix) FARWARP_BOTH_TYPES(FARWARP_ALL_TILES_OF, KERNEL, prefix)
 #define FARWARP_SWAP_AB_TILES(KERNEL, prefix) FARWARP_BOTH_TYPES(FARWARP_SWAP_AB_TILES_OF, KERNEL, prefix)
 #define FARWARP_MFMA_TILES(KERNEL, prefix) FARWARP_BOTH_TYPES(FARWARP_MFMA_TILES_OF, KERNEL, prefix)

@@ -23,7 +23,8 @@ const std::vector<ParamInfo> kParams = {
     {"x_pitch", "0", "0 (contiguous rows) or elements, a multiple of 8; w_pitch and y_pitch likewise"},
     {"w_pitch", "0", "as x_pitch"},
     {"y_pitch", "0", "as x_pitch"},
-    {"tile_rows", "0", "0 (the plan's choice), on Hopper also a height that has a kernel: 128, 256"},
+    {"swap_ab", "auto", "auto (the plan's choice), on Hopper also no|yes: yes: a tile's rows are rows of w"},
+    {"tile_rows", "0", "0 (the plan's choice), on Hopper also a height that has a kernel: 64, 128, 256"},
     {"tile_columns", "0", "0 (the plan's choice), on Hopper also a width that has a kernel"},
     {"splits", "0", "0 (the plan's choice), or parts of k: 1, 2, 4 on Hopper, 1 to 16 on CDNA"},
     {"max_sms", "0", "0 (all) or more"},
@@ -36,6 +37,8 @@ const std::vector<ParamInfo> kParams = {
 Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<Residue> kResidues[] = {
       {"none", Residue::kNone}, {"centred", Residue::kCentred}, {"shifted", Residue::kShifted}};
+  static constexpr Choice<tile::SwapAb> kSwapAb[] = {
+      {"auto", tile::SwapAb::kAuto}, {"no", tile::SwapAb::kNo}, {"yes", tile::SwapAb::kYes}};
   constexpr int kMost = 1 << 24;
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
@@ -48,6 +51,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.x_pitch = reader.integer("x_pitch", 0, kMost);
   desc.w_pitch = reader.integer("w_pitch", 0, kMost);
   desc.y_pitch = reader.integer("y_pitch", 0, kMost);
+  desc.swap_ab = reader.choice("swap_ab", kSwapAb);
   desc.tile_rows = reader.small_integer("tile_rows", 0, 256);
   desc.tile_columns = reader.small_integer("tile_columns", 0, 256);
   desc.splits = reader.small_integer("splits", 0, tile::kMaxSplits);

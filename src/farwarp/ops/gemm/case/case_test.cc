@@ -1,9 +1,12 @@
 // gemm through the harness: every kernel, every edge, and the errors that a check must find.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "farwarp/harness/case_test_fixture.h"
 #include "farwarp/ops/gemm/plan.h"
 #include "farwarp/ops/gemm/reference.h"
+#include "farwarp/ops/gemm/variants.h"
+#include "farwarp/tile/gemm/shape_wgmma.h"
 
 namespace farwarp::harness {
 namespace {
@@ -16,13 +19,29 @@ void expect_pass(const std::string& settings, int schedules = 1, TargetKind targ
   harness::expect_pass({.op = "gemm", .settings = settings, .target = target, .schedules = schedules});
 }
 
-TEST(GemmCases, EveryWidth) {
-  for (const char* dtype : {"bf16", "fp16"}) {
-    for (const char* columns : {"64", "96", "128", "160", "192", "224", "256"})
-      expect_pass(std::string("m=130,n=264,k=136,has_bias=1,tile_columns=") + columns + ",dtype=" + dtype);
-    for (const char* columns : {"16", "32", "64"})
-      expect_pass(std::string("m=33,n=264,k=136,has_bias=1,tile_columns=") + columns + ",dtype=" + dtype);
-    expect_pass(std::string("m=330,n=264,k=136,has_bias=1,tile_rows=256,tile_columns=192,dtype=") + dtype);
+std::string settings_of(const tile::Variant& kernel) {
+  return fmt::format(",swap_ab={},tile_rows={},tile_columns={},dtype={}", kernel.swap_ab ? "yes" : "no", kernel.rows,
+                     kernel.columns, name_of(kernel.dtype));
+}
+
+// Numbers of rows that a tile holds with room to spare, fills, and that two and four tiles share.
+TEST(GemmCases, EveryKernel) {
+  for (const tile::Variant& kernel : gemm::kWgmmaKernels) {
+    const int room = kernel.swap_ab ? kernel.columns : kernel.rows;
+    for (const int m : {1, room - 3, room, room + 1, 3 * room + 9})
+      expect_pass(fmt::format("m={},n=264,k=136,has_bias=1", m) + settings_of(kernel));
+  }
+}
+
+TEST(GemmCases, EverySplit) {
+  for (const tile::Variant& kernel : gemm::kWgmmaKernels) {
+    if (kernel.rows != tile::kWgmmaRows || kernel.columns > tile::kMaxSplitColumns) continue;
+    const int room = kernel.swap_ab ? kernel.columns : kernel.rows;
+    const bool four = kernel.swap_ab && kernel.columns <= tile::kMaxFourSplitColumns;
+    for (int splits = 2; splits <= (four ? 4 : 2); splits += 2) {
+      for (const int m : {room - 3, 2 * room - 5})  // 8 multiprocessors have room for two tiles of 4 splits
+        expect_pass(fmt::format("m={},n=64,k=520,has_bias=1,splits={}", m, splits) + settings_of(kernel), 3);
+    }
   }
 }
 
@@ -40,20 +59,27 @@ TEST(GemmCases, PitchesLeaveWhatLiesBetweenRows) {
 }
 
 TEST(GemmCases, MoreTilesThanBlocksAndTheReverse) {
-  expect_pass("m=300,n=200,k=200,max_sms=1,tile_columns=64");
-  expect_pass("m=300,n=200,k=200,max_sms=3,tile_columns=64");
+  for (const char* blocks : {"1", "3"}) {
+    expect_pass(std::string("m=300,n=200,k=200,swap_ab=no,tile_rows=128,tile_columns=64,max_sms=") + blocks);
+    expect_pass(std::string("m=300,n=200,k=200,swap_ab=yes,tile_columns=152,max_sms=") + blocks);
+    expect_pass(std::string("m=300,n=600,k=200,swap_ab=yes,tile_rows=256,max_sms=") + blocks);
+  }
 }
 
 TEST(GemmCases, SplitsInManySchedules) {
   expect_pass("m=40,n=136,k=400,splits=2,has_bias=1", 50);
   expect_pass("m=40,n=136,k=400,splits=4,has_bias=1", 50);
-  for (const char* columns : {"64", "96", "128"})
-    expect_pass(std::string("m=140,n=72,k=200,splits=2,has_bias=1,tile_columns=") + columns, 20);
+  for (const char* columns : {"64", "80", "128"})
+    expect_pass(std::string("m=140,n=72,k=200,splits=2,has_bias=1,swap_ab=no,tile_columns=") + columns, 20);
   expect_pass("m=9,n=136,k=1024,splits=4,graph=1,y_pitch=144");
   expect_pass("m=20,n=264,k=1024,splits=2,graph=1,dtype=fp16");
 }
 
-TEST(GemmCases, ManySchedules) { expect_pass("m=140,n=136,k=200,tile_columns=64,max_sms=2,has_bias=1", 50); }
+TEST(GemmCases, ManySchedules) {
+  expect_pass("m=140,n=136,k=200,swap_ab=no,tile_rows=128,tile_columns=64,max_sms=2,has_bias=1", 50);
+  expect_pass("m=140,n=136,k=200,swap_ab=no,tile_rows=64,tile_columns=64,max_sms=2,has_bias=1", 50);
+  expect_pass("m=300,n=136,k=200,swap_ab=yes,tile_columns=152,max_sms=2,has_bias=1", 50);
+}
 
 // kernel_mfma_test.cc tests every shape of these kernels. This tests that the plan chooses them.
 TEST(GemmCases, WavesOfMatrixInstructions) {
@@ -65,8 +91,8 @@ TEST(GemmCases, WavesOfMatrixInstructions) {
 
 TEST(GemmCases, RefusesInWords) {
   EXPECT_FALSE(run("m=4,n=12,k=8").outcome.pass);
-  const CaseResult wide = run("m=100,n=64,k=64,tile_columns=48");
-  EXPECT_NE(wide.outcome.detail.find("GemmDesc.tile_columns is 48"), std::string::npos) << wide.outcome.detail;
+  const CaseResult wide = run("m=100,n=64,k=64,tile_columns=40");
+  EXPECT_NE(wide.outcome.detail.find("GemmDesc.tile_columns is 40"), std::string::npos) << wide.outcome.detail;
   const CaseResult many = run("m=40,n=136,k=400,splits=3");
   EXPECT_NE(many.outcome.detail.find("GemmDesc.splits is 3"), std::string::npos) << many.outcome.detail;
 }

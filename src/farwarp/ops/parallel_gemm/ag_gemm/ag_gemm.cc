@@ -32,6 +32,7 @@ void AllGatherGemm::State::set_sizes() {
   args.n = plan.local.w_rows;
   args.k = plan.local.k;
   args.shard_rows = plan.local.x_rows;
+  args.last = plan.last_tile(plan.local.y_rows);
   args.comm_blocks = plan.comm_blocks;
   args.sending_warps = plan.sending_warps;
   args.xcds = world->device().shape().xcds;
@@ -77,9 +78,11 @@ Status AllGatherGemm::State::encode_heap() {
   Status status;
   for (std::uint32_t parity = 0; parity < 2; ++parity) {
     const auto gathered = [&](int rank) { return world->view().heap[rank] + args.gathered_of(parity); };
+    std::byte* const x = gathered(world->rank());
+    const std::int64_t rows = plan.local.y_rows;
     if (status.ok())
-      status =
-          encode_all({{&args.gathered_x[parity], plan.map_of_x(gathered(world->rank()), plan.local.y_rows, k, k)}});
+      status = encode_all({{&args.gathered_x[parity], plan.map_of_x(x, rows, k, k)},
+                           {&args.gathered_x_last[parity], plan.map_of_last_x(x, rows, k, k, args.last)}});
     for (int rank = 0; rank < world->size() && status.ok(); ++rank) {
       std::byte* const shard = gathered(rank) + world->rank() * plan.local.x_rows * k * 2;
       status = encode_all({{&args.target[parity][rank], map_of_pieces(shard)}});
@@ -106,6 +109,7 @@ Status AllGatherGemm::State::set_operands(const void* x, const void* w, void* y)
                            .box_columns = 64,
                            .swizzled = true};
   const Status status = encode_all({{&args.x, plan.map_of_x(x, local.x_rows, local.k, local.k)},
+                                    {&args.x_last, plan.map_of_last_x(x, local.x_rows, local.k, local.k, args.last)},
                                     {&args.w, plan.map_of_w(w, local.w_rows, local.k, local.k)},
                                     {&args.out, of_y},
                                     {&args.source, map_of_pieces(const_cast<void*>(x))}});

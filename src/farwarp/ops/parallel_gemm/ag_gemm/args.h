@@ -95,9 +95,10 @@ struct RowOrder {
 struct Args {
   TensorMap x;              ///< wgmma: this rank's x [shard_rows, k], boxes of tile rows (swap_ab: tile columns) x 64
   TensorMap gathered_x[2];  ///< wgmma: all ranks' x [m, k] in the heap, the same boxes; by the parity of the epoch
-  TensorMap w;              ///< wgmma: [n, k], boxes of tile columns (swap_ab: tile rows) x 64
-  TensorMap out;            ///< wgmma: y [m, n], boxes as in gemm
-  TensorMap source;         ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
+  TensorMap x_last, gathered_x_last[2];  ///< wgmma: the same, boxes of last.rows x 64
+  TensorMap w;                           ///< wgmma: [n, k], boxes of tile columns (swap_ab: tile rows) x 64
+  TensorMap out;                         ///< wgmma: y [m, n], boxes as in gemm
+  TensorMap source;                      ///< wgmma: this rank's x in boxes of a piece's rows x kBoxDepth
   TensorMap target
       [2]
       [kMaxRanks];  ///< wgmma: this rank's shard in `gathered` of each rank, by parity of the epoch; boxes as `source`
@@ -105,6 +106,7 @@ struct Args {
   std::uint32_t slot;
   std::int32_t m, n, k;  ///< of this rank's product: n is the number of rows of its w
   std::int32_t shard_rows;
+  tile::LastTile last;         ///< wgmma, without swap_ab: of the gathered x
   std::int32_t comm_blocks;    ///< the first blocks of the launch, which multiply nothing
   std::int32_t sending_warps;  ///< warps of a comm block that send
   std::int32_t xcds;           ///< mfma: XCDs; the hardware assigns consecutive blocks to them in turn

@@ -74,11 +74,16 @@ class Loader {
   }
 
   FARWARP_DEVICE void load_w(const Place& place, int step, int stage) const {
-    mbarrier_arrive_expect(tile_.ring.full(stage), Tile::kStageBytes);
+    const bool last = place.x_row == args_.last.row;
+    mbarrier_arrive_expect(tile_.ring.full(stage),
+                           last ? Tile::kBBytes + args_.last.rows * kSwizzleRowBytes : Tile::kStageBytes);
     tensor_load(tile_.right(stage), args_.w, place.w_row, step * Tile::kStepDepth, tile_.ring.full(stage));
   }
   FARWARP_DEVICE void load_x(std::uint32_t epoch, const Place& place, int step, int stage) const {
-    const TensorMap& from = place.own ? args_.x : args_.gathered_x[args_.parity(epoch)];
+    const bool last = place.x_row == args_.last.row;
+    const TensorMap& own = last ? args_.x_last : args_.x;
+    const TensorMap* const gathered = last ? args_.gathered_x_last : args_.gathered_x;
+    const TensorMap& from = place.own ? own : gathered[args_.parity(epoch)];
     const int row = place.own ? place.x_row - args_.view.rank * args_.shard_rows : place.x_row;
     tensor_load(tile_.left(stage), from, row, step * Tile::kStepDepth, tile_.ring.full(stage));
   }

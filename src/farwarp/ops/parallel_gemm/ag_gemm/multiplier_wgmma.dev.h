@@ -43,7 +43,10 @@ FARWARP_DEVICE void multiplier_role(const Args& args, const Block& block, int mu
     return swap_ab ? farwarp::tile::TileIndex{place.w_row, place.x_row}
                    : farwarp::tile::TileIndex{place.x_row, place.w_row};
   };
-  tile::multiply_and_store<swap_ab>(args, block, multiplier, turns_of(args), origin, wait);
+  using Tile = typename Block::Tile;
+  const auto map_of = [&](int) -> const TensorMap& { return args.out; };
+  tile::multiply_and_store<swap_ab>(args, block, multiplier, turns_of(args), swap_ab ? Tile::kColumns : Tile::kRows,
+                                    origin, map_of, wait);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

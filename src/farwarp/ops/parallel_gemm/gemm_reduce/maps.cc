@@ -70,13 +70,16 @@ Status Maps::encode(Args& args, const Plan& plan, Device& device, const void* x,
   if (device.shape().traits.matrix_unit != MatrixUnit::kWgmma) return {};
   auto a = device.encode(plan.map_of_x(x, args.x_rows, args.k, args.k));
   auto b = device.encode(plan.map_of_w(w, args.n, args.k, args.k));
-  for (const auto* map : {&a, &b}) {
+  args.last = plan.last_tile(args.x_rows);
+  auto last = device.encode(plan.map_of_last_x(x, args.x_rows, args.k, args.k, args.last));
+  for (const auto* map : {&a, &b, &last}) {
     if (map->ok()) continue;
     args.x = nullptr;  // the next call sets all of them again
     return map->status();
   }
   if (plan.swap_ab) std::swap(a, b);
   args.a = *a;
+  args.a_last = *last;
   args.b = *b;
   return {};
 }

@@ -140,8 +140,11 @@ FARWARP_DEVICE void run_block(const Args& args, const Roles& roles) {
   using Tile = typename Block::Tile;
   const Block block{block_shared()};
   const auto load = [&](const Work& work, int step, int stage) {
-    tile::load_step(block.tile(), args.a, args.b, args.order.at(work.at.row) * Tile::kRows,
-                    work.at.column * Tile::kColumns, work.steps.first + step, stage);
+    const int row = args.order.at(work.at.row) * Tile::kRows;
+    const bool last = row == args.last.row;
+    tile::load_step(block.tile(), last ? args.a_last : args.a, args.b, row, work.at.column * Tile::kColumns,
+                    work.steps.first + step, stage,
+                    last ? Tile::kBBytes + args.last.rows * kSwizzleRowBytes : Tile::kStageBytes);
   };
   if (thread_index() == 0) block.initialise(Roles::kByWords ? 1 : 0);  // 1: the reduce warp
   block_sync();

@@ -118,7 +118,8 @@ struct SwapAbByWords {
     };
     const Global<const T> bias(static_cast<const T*>(args.bias));
     const tile::Finisher<Block, true, decltype(send_box)> finisher{
-        block, multiplier, args.grid.splits, bias, args.n, send_box, {block.boxes(multiplier), 1 + multiplier}};
+        block,  multiplier,     args.grid.splits, bias,
+        args.n, Tile::kColumns, send_box,         {block.boxes(multiplier), 1 + multiplier}};
     const auto origin = [](const Work& work) {  // without args.order, which with swap_ab is in_order()
       return TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
     };
@@ -152,7 +153,7 @@ struct SwapAbByWords {
   /// this one, so that ranks do not all begin with one owner.
   FARWARP_DEVICE void send_box_words(const Call& call, int row, int column, Shared<std::byte> box) const {
     constexpr int kRowVectors = 64 / WordInbox::kElements;
-    const int height = farwarp::tile::swap_ab_box_rows(columns, args.grid.splits);
+    const int height = farwarp::tile::swap_ab_first_rows(columns, args.grid.splits);
     const int rows = row + height <= args.x_rows ? height : args.x_rows - row;
     if (rows <= 0) return;
     const int next = (args.view.rank + 1) % args.view.size * args.bands.owned - row;
