@@ -30,8 +30,7 @@ static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::ti
 
 template <class T, int columns, bool swap_ab, int rows>
 FARWARP_DEVICE void gemm_wgmma(const Args& args) {
-  constexpr int kBoxes = farwarp::tile::wgmma_boxes(columns, farwarp::tile::kGemmBoxesOf256, swap_ab);
-  using Block = tile::WgmmaBlock<T, columns, kBoxes, rows>;
+  using Block = tile::WgmmaBlock<T, columns, farwarp::tile::gemm_boxes(columns, swap_ab), rows>;
   using Tile = typename Block::Tile;
   const Block block{block_shared()};
   const Tile tile = block.tile();
@@ -76,7 +75,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
       return row % args.x_rows < farwarp::tile::first_box_rows(swap_ab, columns, args.grid.splits) ? args.out
                                                                                                    : args.out_rest;
     };
-    tile::multiply_and_store<swap_ab>(args, block, warpgroup - 1, turns, args.x_rows, origin, map_of, wait);
+    tile::multiply_and_store<swap_ab, true>(args, block, warpgroup - 1, turns, args.x_rows, origin, map_of, wait);
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

@@ -82,7 +82,6 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
                                     .splits = desc.splits,
                                     .clusters = true,
                                     .rows = desc.tile_rows,
-                                    .boxes_of_256 = tile::kGemmBoxesOf256,
                                     .swap_ab = desc.swap_ab,
                                     .alone = true};
   const auto tiling = tile::tile_product(request, shape, "GemmDesc");

@@ -104,8 +104,8 @@ TEST(GemmPlan, NamesWhatItRefuses) {
             "GemmDesc.tile_columns is 96; allowed: 0 (the plan's choice), 16, 32, 48, 64, 80, 104, 152");
   EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .splits = 2}),
             "GemmDesc.splits is 2; allowed: 0 (the plan's choice), 1; with tile_rows 128 also 2 with tile_columns up "
-            "to 128, and 4 with swap_ab and tile_columns up to 64; if k has as many steps of 64 and all tiles' blocks "
-            "are at most 132");
+            "to 128, and 4 with tile_columns 128, or with swap_ab 16 to 80; if k has as many steps of 64 and all "
+            "tiles' blocks are at most 132");
   EXPECT_NE(error_of({.m = 64, .n = 4096, .k = 640, .max_sms = 100, .splits = 4}).find("blocks are at most 100"),
             std::string::npos);
   EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 96}),

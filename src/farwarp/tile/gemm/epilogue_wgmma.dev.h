@@ -158,8 +158,8 @@ FARWARP_DEVICE void fill_multiplier_boxes(Writer& writer, const SendBox& send_bo
 /// [warpgroup] Finishes the tiles of multiplier number `multiplier`: adds up splits through the cluster, rounds and
 /// stores.
 /// `send_box(row, column, box)` sends on a box that begins there in the result. It must drop the box's rows from
-/// `x_rows` of the tile on.
-template <class Block, bool swap_ab, class SendBox>
+/// `x_rows` of the tile on. `four_splits`: also in tiles with has_four_splits().
+template <class Block, bool swap_ab, class SendBox, bool four_splits = false>
 struct Finisher {
   using Tile = typename Block::Tile;
   using T = typename Tile::Element;
@@ -226,7 +226,9 @@ struct Finisher {
     constexpr bool kSplits = Tile::kRows == kWgmmaRows && Tile::kColumns <= kMaxSplitColumns;
     const auto& sums = blocks[0];
     int part = 0;
-    if constexpr (swap_ab && kSplits && Tile::kColumns <= kMaxFourSplitColumns) {
+    constexpr bool kFour =
+        four_splits ? has_four_splits(swap_ab, Tile::kColumns) : swap_ab && Tile::kColumns <= kMaxFourSplitColumns;
+    if constexpr (kSplits && kFour) {
       if (splits == 4) {
         float total[Tile::kSums / 2];
         if (sum_in_cluster<2>(split, sums, total, part)) store_part(origin, 0, part, total);
@@ -282,19 +284,20 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
 /// them. `Args`: an argument block with the members grid, bias and n. `origin(work)` is where the work's tile begins,
 /// `map_of(row)` the tensor map with which a box that begins in row `row` of the result is stored.
 /// `swap_ab`: A is w, and the tile is stored transposed. `x_rows`: rows of the result in a tile.
-template <bool swap_ab, class Args, class Block, class Origin, class MapOf, class WaitBarrier>
+template <bool swap_ab, bool four_splits, class Args, class Block, class Origin, class MapOf, class WaitBarrier>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns, int x_rows,
                                        const Origin& origin, const MapOf& map_of, const WaitBarrier& wait) {
   using T = typename Block::Tile::Element;
   const auto send_box = [&](int row, int column, Shared<std::byte> box) { store_box(map_of(row), row, column, box); };
-  const Finisher<Block, swap_ab, decltype(send_box)> finisher{.block = block,
-                                                              .multiplier = multiplier,
-                                                              .splits = args.grid.splits,
-                                                              .bias = Global<const T>(static_cast<const T*>(args.bias)),
-                                                              .bias_size = args.n,
-                                                              .x_rows = x_rows,
-                                                              .send_box = send_box,
-                                                              .writer = {block.boxes(multiplier), 1 + multiplier}};
+  const Finisher<Block, swap_ab, decltype(send_box), four_splits> finisher{
+      .block = block,
+      .multiplier = multiplier,
+      .splits = args.grid.splits,
+      .bias = Global<const T>(static_cast<const T*>(args.bias)),
+      .bias_size = args.n,
+      .x_rows = x_rows,
+      .send_box = send_box,
+      .writer = {block.boxes(multiplier), 1 + multiplier}};
   multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
 }
 

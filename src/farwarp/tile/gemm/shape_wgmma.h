@@ -14,12 +14,15 @@ inline constexpr int kWgmmaThreads = wgmma_threads(kWgmmaRows);
 
 /// The widest tile that can be split along K: registers hold both the sums of one split and the total.
 inline constexpr int kMaxSplitColumns = 128;
-inline constexpr int kMaxFourSplitColumns = 64;  ///< the widest tile that 4 blocks of a cluster can split
+inline constexpr int kMaxFourSplitColumns = 64;  ///< the same with swap_ab, by 4 blocks of a cluster
+/// Whether gemm has 4 blocks of a cluster split a tile of 128 rows. A block stores half of a multiplier's columns: whole
+/// fragments, and without swap_ab a box.
+constexpr bool has_four_splits(bool swap_ab, int columns) {
+  return columns % 16 == 0 && (swap_ab ? columns <= 80 : columns == 128);
+}
 inline constexpr int kMaxSplits = 16;
 
 // Boxes of a warpgroup in tiles of 256 columns: 4 boxes leave room for 3 stages, 2 boxes for 4 stages.
-/// Of gemm.
-inline constexpr int kGemmBoxesOf256 = 4;
 /// Of ag-gemm, whose loaders wait for peers: ops/parallel_gemm/ag_gemm/MEASURED.md.
 inline constexpr int kAllGatherBoxesOf256 = 2;
 /// Of kernels that send boxes to other ranks: ops/parallel_gemm/gemm_rs/MEASURED.md.
@@ -27,8 +30,10 @@ inline constexpr int kSendBoxesOf256 = 2;
 /// Boxes of a warpgroup: at least 2, and as many as 64 rows of a tile fill, unless the ring would lose a stage that it
 /// needs (tiles of 224 columns:
 /// ops/gemm/MEASURED.md).
-constexpr int wgmma_boxes(int columns, int of_256, bool swap_ab = false) {
-  return swap_ab ? 2 : columns == 192 ? 3 : columns == 256 ? of_256 : 2;
+constexpr int wgmma_boxes(int columns, int of_256) { return columns == 192 ? 3 : columns == 256 ? of_256 : 2; }
+/// Of gemm. In boxes of 128 columns the inbox of 4 splits has room.
+constexpr int gemm_boxes(int columns, bool swap_ab) {
+  return swap_ab ? 2 : columns == 128 ? 3 : wgmma_boxes(columns, 4);
 }
 
 /// swap_ab: rows of y in a tile's first box; a second has the others. `columns`: rows of x that a tile has room for. A

@@ -79,7 +79,9 @@ bool has_splits(const TilingRequest& request, const Choice& choice, int steps) {
   if (choice.splits == 1) return true;
   if (choice.splits > steps || choice.columns > kMaxSplitColumns || choice.rows != kWgmmaRows) return false;
   if (!request.clusters) return choice.splits <= kMaxSplits;
-  return choice.splits == 2 || (choice.splits == 4 && choice.swap_ab && choice.columns <= kMaxFourSplitColumns);
+  const bool four = request.alone ? has_four_splits(choice.swap_ab, choice.columns)
+                                  : choice.swap_ab && choice.columns <= kMaxFourSplitColumns;
+  return choice.splits == 2 || (choice.splits == 4 && four);
 }
 
 /// The kernels of the dtype that request.swap_ab allows.
@@ -172,12 +174,14 @@ Status no_choice(std::span<const Variant> kernels, const TilingRequest& request,
     return wrong(desc, "splits", request.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMaxSplits, steps),
                              kWgmmaDepth, kMaxSplitColumns));
-  return wrong(desc, "splits", request.splits,
-               fmt::format("0 (the plan's choice), 1; with tile_rows {} also 2 with tile_columns up to {}, and 4 "
-                           "with swap_ab and tile_columns up to {}; if k has as many steps of {} and all tiles' blocks "
-                           "are at most {}",
-                           kWgmmaRows, kMaxSplitColumns, kMaxFourSplitColumns, kWgmmaDepth,
-                           request.all_resident ? blocks_at_once(request.blocks, request.splits) : request.blocks));
+  return wrong(
+      desc, "splits", request.splits,
+      fmt::format("0 (the plan's choice), 1; with tile_rows {} also 2 with tile_columns up to {}, and 4 "
+                  "with {}; if k has as many steps of {} and all tiles' blocks are at most {}",
+                  kWgmmaRows, kMaxSplitColumns,
+                  request.alone ? "tile_columns 128, or with swap_ab 16 to 80"
+                                : fmt::format("swap_ab and tile_columns up to {}", kMaxFourSplitColumns),
+                  kWgmmaDepth, request.all_resident ? blocks_at_once(request.blocks, request.splits) : request.blocks));
 }
 
 Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result) {
@@ -197,7 +201,8 @@ Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result
   result.tile_row_count = tiles.rows;
   result.tile_column_count = tiles.columns;
   result.threads = wgmma_threads(result.rows);
-  const int boxes = wgmma_boxes(result.columns, request.boxes_of_256, result.swap_ab);
+  const int boxes =
+      request.alone ? gemm_boxes(result.columns, result.swap_ab) : wgmma_boxes(result.columns, request.boxes_of_256);
   result.shared_bytes = WgmmaShared{result.rows, result.columns, boxes}.total();
   result.why = fmt::format("{} tiles of {} x {} in {} split{} on {} multiprocessors, about {:.0f} clocks",
                            result.tiles(), result.rows, result.columns, result.splits, result.splits == 1 ? "" : "s",
