@@ -3,7 +3,8 @@
 
 #include "farwarp/tile/gemm/variants.h"
 
-/// Tiles without and with swap_ab. Those without which some product of suite tp would be slower: MEASURED.md, "The plan".
+/// Tiles without and with swap_ab, those without which some product of suite tp would be slower (MEASURED.md, "The
+/// plan").
 #define FARWARP_GEMM_WGMMA_OF(KERNEL, prefix, type, T)         \
   KERNEL(prefix##_##type##_64x64, T, 64, 64, false)            \
   KERNEL(prefix##_##type##_64x80, T, 64, 80, false)            \

@@ -116,7 +116,8 @@ FARWARP_DEVICE void store_box(const TensorMap& map, int row, int column, Shared<
 }
 
 /// [warpgroup] fill_boxes() for swap_ab: the rows of the sums are 64 columns of the result from `column`, and their
-/// columns are rows of the result from `row`. The first box has swap_ab_first_rows(columns, 1) rows, a second the others.
+/// columns are rows of the result from `row`. The first box has swap_ab_first_rows(columns, 1) rows, a second the
+/// others.
 template <class T, int columns, class Writer, class SendBox>
 FARWARP_DEVICE void fill_boxes_transposed(Writer& writer, const SendBox& send_box, int row, int column,
                                           Global<const T> bias, int bias_size, const float (&sums)[columns / 2]) {

@@ -15,8 +15,8 @@ inline constexpr int kWgmmaThreads = wgmma_threads(kWgmmaRows);
 /// The widest tile that can be split along K: registers hold both the sums of one split and the total.
 inline constexpr int kMaxSplitColumns = 128;
 inline constexpr int kMaxFourSplitColumns = 64;  ///< the same with swap_ab, by 4 blocks of a cluster
-/// Whether gemm has 4 blocks of a cluster split a tile of 128 rows. A block stores half of a multiplier's columns: whole
-/// fragments, and without swap_ab a box.
+/// Whether gemm has 4 blocks of a cluster split a tile of 128 rows. A block stores half of a multiplier's columns:
+/// whole fragments, and without swap_ab a box.
 constexpr bool has_four_splits(bool swap_ab, int columns) {
   return columns % 16 == 0 && (swap_ab ? columns <= 80 : columns == 128);
 }
