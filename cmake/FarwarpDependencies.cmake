@@ -36,7 +36,8 @@ if(FARWARP_TESTS)
 endif()
 
 # farwarp_test(name source... [TIMEOUT seconds] [SHARDS n] [LABELS label...]): a GoogleTest program and its CTest entry. With SHARDS, n
-# entries share the tests of the program. LABELS are CTest labels. The default timeout is 300 s.
+# entries share the tests of the program. LABELS are CTest labels. The default timeout is 300 s. Tests with long timeouts start first: a
+# long one that starts last leaves the other cores idle.
 function(farwarp_test name)
   cmake_parse_arguments(PARSE_ARGV 1 ARG "" "TIMEOUT;SHARDS" "LABELS")
   if(NOT FARWARP_TESTS)
@@ -58,7 +59,7 @@ function(farwarp_test name)
     endif()
     math(EXPR index "${shard} - 1")
     add_test(NAME ${test} COMMAND ${name})
-    set_tests_properties(${test} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
+    set_tests_properties(${test} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}"
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()

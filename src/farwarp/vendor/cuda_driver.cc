@@ -2,13 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
 namespace farwarp::cuda {
 namespace {
 
 Result<const Driver*> open_driver() {
   Result<SharedLibrary> library = SharedLibrary::open("libcuda.so.1");
   if (!library.ok()) return library.status();
-  auto* driver = new Driver;  // lives as long as the process
+  auto driver = std::make_unique<Driver>();
 #define FARWARP_RESOLVE(member, symbol, parameters)                                      \
   if (Status status = driver->member.resolve(*library); !status.ok()) {                  \
     return unavailable(status.message() + "; a driver of CUDA 12.4 or newer is needed"); \
@@ -16,7 +18,7 @@ Result<const Driver*> open_driver() {
   FARWARP_CUDA_FUNCTIONS(FARWARP_RESOLVE)
 #undef FARWARP_RESOLVE
   if (Status status = driver->call(driver->initialize, 0u); !status.ok()) return unavailable(status.message());
-  return driver;
+  return driver.release();  // lives as long as the process
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <memory>
 
 namespace farwarp::hip {
 namespace {
@@ -24,7 +25,7 @@ Result<SharedLibrary> open_library() {
 Result<const Runtime*> open_runtime() {
   Result<SharedLibrary> library = open_library();
   if (!library.ok()) return library.status();
-  auto* runtime = new Runtime;  // lives as long as the process
+  auto runtime = std::make_unique<Runtime>();
 #define FARWARP_RESOLVE(member, symbol, parameters)                         \
   if (Status status = runtime->member.resolve(*library); !status.ok()) {    \
     return unavailable(status.message() + "; ROCm 6.0 or newer is needed"); \
@@ -32,7 +33,7 @@ Result<const Runtime*> open_runtime() {
   FARWARP_HIP_FUNCTIONS(FARWARP_RESOLVE)
 #undef FARWARP_RESOLVE
   if (Status status = runtime->call(runtime->initialize, 0u); !status.ok()) return unavailable(status.message());
-  return runtime;
+  return runtime.release();  // lives as long as the process
 }
 
 }  // namespace

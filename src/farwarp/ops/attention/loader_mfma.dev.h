@@ -162,7 +162,8 @@ class RowSource {
     }
     if ((plain && !Lanes::kEndsEarly) || step_ > first_key_ / Block::kKeys) {
       --step_;
-      at_ -= Block::kKeys * pitch;
+      // Of integers: with pages it is null.
+      at_ = reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(at_) - Block::kKeys * pitch);
     }
     if (paged) look_up();
   }
