@@ -36,7 +36,8 @@ std::set<std::string> names_of(std::initializer_list<Kernels> lists) {
       const std::string name = kernel.name;
       EXPECT_NE(name.find(std::string("_") + name_of(kernel.dtype) + "_"), std::string::npos) << name;
       EXPECT_EQ(name.find("swap_ab") != std::string::npos, kernel.swap_ab) << name;
-      EXPECT_TRUE(name.ends_with(std::to_string(kernel.columns))) << name;
+      const std::string columns = std::to_string(kernel.columns), rows = std::to_string(kernel.rows);
+      EXPECT_TRUE(name.ends_with("_" + columns) || name.ends_with("_" + rows + "x" + columns)) << name;
     }
   }
   return names;

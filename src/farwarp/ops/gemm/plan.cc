@@ -41,6 +41,8 @@ Status check(const GemmDesc& desc) {
     if (!status.ok()) return status;
   }
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
+  if (desc.swap_ab != tile::SwapAb::kAuto && desc.swap_ab != tile::SwapAb::kNo && desc.swap_ab != tile::SwapAb::kYes)
+    return wrong("swap_ab", static_cast<int>(desc.swap_ab), "kAuto, kNo, kYes");
   if (desc.tile_rows < 0)
     return wrong("tile_rows", desc.tile_rows, "0 (the plan's choice) or a height that has a kernel");
   if (desc.splits < 0 || desc.splits > kMaxSplits)
@@ -68,6 +70,8 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
   if (desc.y_pitch == 0) plan.desc.y_pitch = desc.n;
   if (shape.traits.matrix_unit == MatrixUnit::kMfma) {
     if (const Status status = check_mfma_pitches(plan.desc); !status.ok()) return status;
+    if (desc.swap_ab == tile::SwapAb::kYes)
+      return invalid_argument("GemmDesc.swap_ab is yes; allowed: auto, no (kernels of CDNA do not swap)");
   }
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   const tile::TilingRequest request{.m = desc.m,

@@ -2,6 +2,7 @@
 // the machine has.
 #include "farwarp/ops/gemm/plan.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -68,6 +69,8 @@ TEST(GemmPlan, SplitsThroughMemoryWhereThereAreNoClusters) {
   EXPECT_GT(plan->workspace_bytes, plan->partial_sums_bytes);
   EXPECT_EQ(plan_gemm({.m = 64, .n = 64, .k = 64, .tile_rows = 256}, kMi300x).status().message(),
             "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice) or 64");
+  EXPECT_EQ(plan_gemm({.m = 64, .n = 64, .k = 64, .swap_ab = tile::SwapAb::kYes}, kMi300x).status().message(),
+            "GemmDesc.swap_ab is yes; allowed: auto, no (kernels of CDNA do not swap)");
 }
 
 TEST(GemmPlan, TakesWhatIsAsked) {
@@ -112,6 +115,9 @@ TEST(GemmPlan, NamesWhatItRefuses) {
             "GemmDesc.tile_rows is 96; allowed: 0 (the plan's choice), 64, 128, 256");
   EXPECT_EQ(error_of({.m = 100, .n = 8, .k = 64, .tile_rows = 256, .tile_columns = 64}),
             "GemmDesc.tile_rows is 256; allowed: 0 (the plan's choice), 64, 128 with tile_columns = 64");
+  for (const auto wrong : {static_cast<tile::SwapAb>(9), tile::SwapAb::kFewRows})
+    EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .swap_ab = wrong}),
+              fmt::format("GemmDesc.swap_ab is {}; allowed: kAuto, kNo, kYes", static_cast<int>(wrong)));
   EXPECT_EQ(error_of({.m = 1, .n = 8, .k = 8, .splits = 17}),
             "GemmDesc.splits is 17; allowed: 0 (the plan's choice) to 16");
 }

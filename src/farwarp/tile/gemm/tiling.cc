@@ -174,14 +174,17 @@ Status no_choice(std::span<const Variant> kernels, const TilingRequest& request,
     return wrong(desc, "splits", request.splits,
                  fmt::format("1 to {} steps of {}, with tile_columns up to {}", std::min(kMaxSplits, steps),
                              kWgmmaDepth, kMaxSplitColumns));
+  const std::string wide =
+      request.alone ? fmt::format(
+                          "with tile_rows {} also 2 with tile_columns up to {}, and 4 with tile_columns 128, or "
+                          "with swap_ab 16 to 80",
+                          kWgmmaRows, kMaxSplitColumns)
+                    : fmt::format("2 with tile_columns up to {}; 4 with m up to {}", kMaxSplitColumns, kMaxSwapAbRows);
   return wrong(
       desc, "splits", request.splits,
-      fmt::format("0 (the plan's choice), 1; with tile_rows {} also 2 with tile_columns up to {}, and 4 "
-                  "with {}; if k has as many steps of {} and all tiles' blocks are at most {}",
-                  kWgmmaRows, kMaxSplitColumns,
-                  request.alone ? "tile_columns 128, or with swap_ab 16 to 80"
-                                : fmt::format("swap_ab and tile_columns up to {}", kMaxFourSplitColumns),
-                  kWgmmaDepth, request.all_resident ? blocks_at_once(request.blocks, request.splits) : request.blocks));
+      fmt::format("0 (the plan's choice), 1; {}; if k has as many steps of {} and all tiles' blocks are at most {}",
+                  wide, kWgmmaDepth,
+                  request.all_resident ? blocks_at_once(request.blocks, request.splits) : request.blocks));
 }
 
 Status tile_wgmma(const TilingRequest& request, const char* desc, Tiling& result) {

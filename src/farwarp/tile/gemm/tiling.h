@@ -37,7 +37,7 @@ struct TilingRequest {
   int columns = 0;                            ///< of a tile (rows of w, or of x if swap_ab); 0: the best
   int splits = 0;                             ///< parts of k that different blocks sum, 1 to 16; 0: the best
   bool clusters = false;                      ///< splits are the blocks of a cluster
-  int rows = 0;                               ///< of a tile: 128 or 256; 0: the best
+  int rows = 0;                               ///< of a tile: 64, 128 or 256; 0: the best
   int boxes_of_256 = 0;                       ///< wgmma_boxes()
   double bytes_per_clock = kL2BytesPerClock;  ///< bytes that a block loads in a clock
   bool all_resident = false;                  ///< blocks wait for each other: all clusters must run at once
@@ -45,8 +45,8 @@ struct TilingRequest {
   /// its part of them.
   double column_clocks = kStoreColumnClocks;
   SwapAb swap_ab = SwapAb::kFewRows;
-  /// Nothing is sent meanwhile. The estimate is then another, and tiles share the rows of x evenly, so that boxes have
-  /// (nearly) no rows outside x, which cost more than others (ops/gemm/MEASURED.md, "What bounds it").
+  /// Nothing is sent meanwhile. The estimate is then another, and tiles share the rows of x evenly: at most one row for
+  /// each row of tiles is outside x. Such rows cost more than others (ops/gemm/MEASURED.md, "What bounds it").
   bool alone = false;
 };
 

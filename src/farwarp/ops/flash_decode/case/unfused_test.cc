@@ -28,7 +28,8 @@ TEST_P(FlashDecodeUnfused, FusedWaitIsTimedAndRight) {
     harness::CaseRequest request;
     request.op = harness::find_operator("flash-decode");
     ASSERT_TRUE(
-        harness::add_settings(std::string("kv_shards=all,max_keys=64,batch=1,") + settings, request.params).ok());
+        harness::add_settings(std::string("kv_shards=all,max_keys=64,batch=1,max_sms=4,") + settings, request.params)
+            .ok());
     request.options.target = GetParam();
     request.options.ranks = ranks;
     request.bench = harness::BenchOptions{1, true};

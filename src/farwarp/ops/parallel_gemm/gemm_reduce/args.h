@@ -25,7 +25,7 @@ inline constexpr std::int64_t kMfmaMostPitch = std::int64_t{1} << 22;
 /// One argument block for all kernels. Each reads the members that it needs.
 struct Args {
   TensorMap a;       ///< wgmma: the operand whose rows are a tile's rows, boxes of 128 x 64
-  TensorMap a_last;  ///< wgmma: the same, boxes of last.rows x 64
+  TensorMap a_last;  ///< wgmma: of x, boxes of last.rows x 64; not used with swap_ab
   TensorMap b;       ///< wgmma: the other, boxes of tile columns x 64
   /// wgmma: by owner, the part of its inbox that this rank writes. Boxes are 64 x 64; with swap_ab, tile columns x 64.
   TensorMap inbox_maps[kMaxRanks];
@@ -35,7 +35,7 @@ struct Args {
   std::uint32_t slot;    ///< of the operator in its World
   std::int32_t m, n, k;  ///< of this rank's product
   /// At most m; further rows of x are padding. With words their sums are not sent. With boxes they are sent and
-  /// flagged, and owners wait for these flags.
+  /// flagged, and owners wait for these flags. Their values are arbitrary, also NaN: nothing may use them.
   std::int32_t x_rows;
   tile::LastTile last;     ///< wgmma: of x
   std::uint32_t drop_put;  ///< fault injection: this rank does not send its n-th tile (from 1); 0: none
