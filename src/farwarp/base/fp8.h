@@ -8,6 +8,11 @@
 
 namespace farwarp {
 
+/// A number in the target's flavour.
+struct Fp8 {
+  std::uint8_t bits;
+};
+
 enum class Fp8Format : std::uint8_t {
   kOcp,   ///< bias 7, largest 448, NaN is 0x7f with either sign (OCP 8-bit Floating Point Specification, E4M3)
   kFnuz,  ///< bias 8, largest 240, NaN is 0x80, no negative zero (AMD CDNA3 ISA)

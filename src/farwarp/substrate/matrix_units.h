@@ -8,11 +8,11 @@
 
 namespace farwarp::FARWARP_TARGET {
 
-// T is Half or Bf16; sums are fp32. base/fragments.h says which thread holds which elements.
+// T is Half or Bf16, of wgmma() also Fp8; sums are fp32. base/fragments.h says which thread holds which elements.
 
 // Only if Target::kMatrixUnit is kWgmma. A warpgroup is four consecutive warps; the number of the first is divisible by
 // 4. All 128 threads call each [warpgroup] function together. The operands are K-major tiles in shared memory: rows of
-// 64 elements (128 bytes), swizzled, 1024-byte aligned. The async proxy reads them at any time between wgmma() and a
+// 128 bytes (64 elements; 128 of Fp8), swizzled, 1024-byte aligned. The async proxy reads them at any time between wgmma() and a
 // wait that covers it.
 
 /// [warpgroup] Orders register accesses. Call it before the first wgmma() and again after each wait.
@@ -25,6 +25,8 @@ FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)
 /// [warpgroup] sums[64 x columns] (+)= A[64 x 16] * B[columns x 16]^T, with the 16 columns of the tiles that begin at
 /// element `k` of each row; k is 0, 16, 32 or 48. If `accumulate` is false, the old `sums` are ignored. Each thread's
 /// `sums` are its fragment. They must not be read or written before a wait for sums.
+/// With Fp8 it multiplies 32 columns, and k is 0, 32, 64 or 96. Then sums keep about 14 bits: cut_sum() in
+/// base/fp8_sum.h. Add them to sums of your own every 128 of K, as DeepSeek-V3 (arXiv 2412.19437, section 3.3.2) does.
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "farwarp/base/fp8.h"
 #include "farwarp/substrate/cuda/memory.h"
 
 namespace farwarp::FARWARP_TARGET {
@@ -11,9 +12,9 @@ namespace ptx {
 
 /// PTX ISA, "Matrix Descriptor". Bits 0-13: the address; 16-29: the leading offset (unused by swizzled K-major tiles);
 /// 32-45: the distance from 8 rows to the next 8; all in units of 16 bytes. Bits 62-63: the swizzle, 1 for 128 bytes.
-FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int k) {
+FARWARP_DEVICE std::uint64_t matrix_descriptor(Shared<const std::byte> tile, int byte) {
   constexpr std::uint64_t kLayout = std::uint64_t{1} << 62 | std::uint64_t{1024 / 16} << 32 | std::uint64_t{1} << 16;
-  return kLayout | ((shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(k) * 2 / 16);
+  return kLayout | ((shared_address(tile.raw) >> 4) + static_cast<std::uint32_t>(byte) / 16);
 }
 
 /// Of a tile whose rows are k. Bits 16-29: the distance from 64 columns to the next 64; 32-45: from 8 rows to the next
@@ -116,6 +117,19 @@ FARWARP_WGMMA_BOTH(256, 128, 128, 129, 130)
 FARWARP_WGMMA_MN_BOTH(8, 4, 4, 5, 6)
 FARWARP_WGMMA_MN_BOTH(16, 8, 8, 9, 10)
 FARWARP_WGMMA_MN_BOTH(64, 32, 32, 33, 34)
+// Of fp8 both tiles are K-major: there are no majors.
+#define FARWARP_WGMMA_FP8(columns, sums, a_number, b_number, accumulate_number)                                        \
+  template <>                                                                                                          \
+  struct Wgmma<Fp8, columns> {                                                                                         \
+    static FARWARP_DEVICE void run(float (&d)[sums], std::uint64_t a, std::uint64_t b, std::uint32_t accumulate) {     \
+      asm volatile("{\n\t.reg .pred accumulate;\n\tsetp.ne.b32 accumulate, %" #accumulate_number ", 0;\n\t"            \
+                   "wgmma.mma_async.sync.aligned.m64n" #columns "k32.f32.e4m3.e4m3 {" FARWARP_LIST_##sums              \
+                   "}, %" #a_number ", %" #b_number ", accumulate, 1, 1;\n\t}"                                         \
+                   : FARWARP_SUMS_##sums(d, 0) : "l"(a), "l"(b), "r"(accumulate));                                     \
+    }                                                                                                                  \
+  };
+FARWARP_WGMMA_FP8(64, 32, 32, 33, 34)
+FARWARP_WGMMA_FP8(128, 64, 64, 65, 66)
 // After the sums: four words of A, descriptor B, whether to accumulate; 1, 1 as above; `major` of B.
 #define FARWARP_WGMMA_RS(name, major, T, type, columns, sums, a0, a1, a2, a3, b_number, accumulate_number)             \
   template <>                                                                                                          \
@@ -139,6 +153,7 @@ FARWARP_WGMMA_RS_BOTH(WgmmaRs, "0", 64, 32, 32, 33, 34, 35, 36, 37)
 FARWARP_WGMMA_RS_BOTH(WgmmaRsRows, "1", 64, 32, 32, 33, 34, 35, 36, 37)
 FARWARP_WGMMA_RS_BOTH(WgmmaRsRows, "1", 128, 64, 64, 65, 66, 67, 68, 69)
 FARWARP_WGMMA_RS_BOTH(WgmmaRsRows, "1", 256, 128, 128, 129, 130, 131, 132, 133)
+#undef FARWARP_WGMMA_FP8
 #undef FARWARP_WGMMA_RS_BOTH
 #undef FARWARP_WGMMA_RS
 #undef FARWARP_WGMMA_MN_BOTH
@@ -205,20 +220,23 @@ FARWARP_DEVICE void load_operand(Shared<const Vec16> address, std::uint32_t (&a)
 template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate) {
-  ptx::Wgmma<T, columns>::run(sums, ptx::matrix_descriptor(a, k), ptx::matrix_descriptor(b, k), accumulate);
+  constexpr int kBytes = sizeof(T);
+  ptx::Wgmma<T, columns>::run(sums, ptx::matrix_descriptor(a, k * kBytes), ptx::matrix_descriptor(b, k * kBytes),
+                              accumulate);
 }
 
 template <class T, int columns>
 FARWARP_DEVICE void wgmma_mn(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                              bool accumulate) {
   // One panel has all 64 rows of A, so the distance to the next is not used.
-  ptx::WgmmaMn<T, columns>::run(sums, ptx::matrix_descriptor_rows(a, 0, k), ptx::matrix_descriptor(b, k), accumulate);
+  ptx::WgmmaMn<T, columns>::run(sums, ptx::matrix_descriptor_rows(a, 0, k), ptx::matrix_descriptor(b, k * 2),
+                                accumulate);
 }
 
 template <class T, int columns>
 FARWARP_DEVICE void wgmma_rs(float (&sums)[columns / 2], const std::uint32_t (&a)[4], Shared<const std::byte> b, int k,
                              bool accumulate) {
-  ptx::WgmmaRs<T, columns>::run(sums, a, ptx::matrix_descriptor(b, k), accumulate);
+  ptx::WgmmaRs<T, columns>::run(sums, a, ptx::matrix_descriptor(b, k * 2), accumulate);
 }
 
 template <class T, int columns>

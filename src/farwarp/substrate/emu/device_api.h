@@ -102,7 +102,8 @@ struct MatrixOperands {
   int panel_bytes = 0;  ///< of an MN-major B: from 64 columns to the next 64; 0: B is K-major
   int columns = 0;
   bool accumulate = false;
-  DType type = DType::kBf16;
+  DType type = DType::kBf16;  ///< unless they are fp8
+  bool fp8 = false;
   friend bool operator==(const MatrixOperands&, const MatrixOperands&) = default;
 };
 void wgmma_fence();

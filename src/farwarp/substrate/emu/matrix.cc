@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "farwarp/base/fp8_sum.h"
 #include "farwarp/base/fragments.h"
 #include "farwarp/substrate/emu/engine.h"
 #include "farwarp/substrate/emu/knowledge.h"
@@ -14,7 +15,7 @@ namespace farwarp::emu {
 namespace {
 
 constexpr int kRows = 64;
-constexpr int kDepth = 16;  // k of one instruction
+constexpr int kDepth = 16;  // k of one instruction, of 16-bit operands
 constexpr int kThreads = 128;
 
 Warpgroup& enter(const char* function) {
@@ -57,6 +58,15 @@ class TileReader {
   /// 16 elements of a row of a tile, from `column` on.
   void read(const std::byte* tile, int row, int column, DType type, float (&values)[16]) {
     for (int i = 0; i < 16; i += 4) read_four(tile + swizzled_offset(row, (column + i) * 2), type, values + i);
+  }
+  /// 32 fp8 elements.
+  Fp8Row read_fp8(const std::byte* tile, int row, int column) {
+    std::uint8_t codes[kFp8Products];
+    for (int i = 0; i < kFp8Products; i += 8) {
+      const std::uint64_t word = load(tile + swizzled_offset(row, column + i));
+      std::memcpy(codes + i, &word, sizeof(word));
+    }
+    return decoded(Fp8Format::kOcp, codes);
   }
   /// Row `k` of an MN-major B.
   void read_row(const MatrixOperands& operands, int k, float* values) {
@@ -116,8 +126,25 @@ void read_registers(const MatrixOp& op, std::size_t warp, float (&rows)[16][kDep
   }
 }
 
+void add_fp8(const Warpgroup& group, MatrixOp& op) {
+  const MatrixOperands& operands = op.operands;
+  const auto columns = static_cast<std::size_t>(operands.columns);
+  std::vector<Fp8Row> b(columns);
+  TileReader b_reader(*group.first, op.seen[0], op.published[0]);
+  for (std::size_t column = 0; column < columns; ++column)
+    b[column] = b_reader.read_fp8(operands.b, static_cast<int>(column), operands.k);
+  for (std::size_t row = 0; row < kRows; ++row) {
+    const std::size_t warp = row / 16;
+    TileReader a_reader(group.first[32 * warp], op.seen[warp], op.published[warp]);
+    const Fp8Row a = a_reader.read_fp8(operands.a, static_cast<int>(row), operands.k);
+    float* const sums = op.sums->values.data() + row * columns;
+    for (std::size_t column = 0; column < columns; ++column)
+      sums[column] = add_products(operands.accumulate ? sums[column] : 0.0f, a, b[column]);
+  }
+}
+
 /// Adds the products in fp32, one after the other, in the order of k.
-void execute(const Warpgroup& group, MatrixOp& op) {
+void add_16_bit(const Warpgroup& group, MatrixOp& op) {
   const MatrixOperands& operands = op.operands;
   const auto columns = static_cast<std::size_t>(operands.columns);
   std::vector<float> b(columns * kDepth);  // [k][column]
@@ -153,6 +180,14 @@ void execute(const Warpgroup& group, MatrixOp& op) {
         for (std::size_t column = 0; column < columns; ++column) sums[column] += left * right[column];
       }
     }
+  }
+}
+
+void execute(const Warpgroup& group, MatrixOp& op) {
+  if (op.operands.fp8) {
+    add_fp8(group, op);
+  } else {
+    add_16_bit(group, op);
   }
   op.done = true;
   engine().matrix_ops.erase(op.id);
@@ -200,7 +235,9 @@ void check_operands(const Thread& thread, const MatrixOperands& operands) {
   if (operands.panel_bytes == 0) {
     if (operands.a != nullptr) check_tile(thread, operands.a, kRows);
     check_tile(thread, operands.b, operands.columns);
-    if (operands.k < 0 || operands.k > 48 || operands.k % kDepth != 0) wrong("0, 16, 32, 48");
+    const int depth = operands.fp8 ? kFp8Products : kDepth;
+    if (operands.k < 0 || operands.k > 3 * depth || operands.k % depth != 0)
+      wrong(operands.fp8 ? "0, 32, 64, 96" : "0, 16, 32, 48");
     return;
   }
   if (operands.k < 0 || operands.k % kDepth != 0) wrong("multiples of 16");

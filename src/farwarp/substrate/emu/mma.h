@@ -1,5 +1,8 @@
 #pragma once
 
+#include <type_traits>
+
+#include "farwarp/base/fp8.h"
 #include "farwarp/base/fragments.h"
 #include "farwarp/substrate/device.h"
 
@@ -22,7 +25,13 @@ template <class T, int columns>
 FARWARP_DEVICE void wgmma(float (&sums)[columns / 2], Shared<const std::byte> a, Shared<const std::byte> b, int k,
                           bool accumulate) {
   static_assert(columns % 8 == 0 && columns <= 256);
-  emu::wgmma({.a = a.raw, .b = b.raw, .k = k, .columns = columns, .accumulate = accumulate, .type = T::kDType}, sums);
+  emu::MatrixOperands operands{.a = a.raw, .b = b.raw, .k = k, .columns = columns, .accumulate = accumulate};
+  if constexpr (std::is_same_v<T, Fp8>) {
+    operands.fp8 = true;
+  } else {
+    operands.type = T::kDType;
+  }
+  emu::wgmma(operands, sums);
 }
 
 template <class T, int columns>
