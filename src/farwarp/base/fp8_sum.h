@@ -12,7 +12,7 @@
 namespace farwarp {
 
 inline constexpr int kFp8Products = 32;  ///< that one instruction adds to a sum
-inline constexpr int kFp8SumBits = 13;   ///< of a sum behind its leading bit
+inline constexpr int kFp8SumBits = 13;   ///< of a sum after its leading bit
 
 /// The K of one instruction of a row of an operand.
 struct Fp8Row {

@@ -12,8 +12,8 @@ namespace farwarp::FARWARP_TARGET {
 
 // Only if Target::kMatrixUnit is kWgmma. A warpgroup is four consecutive warps; the number of the first is divisible by
 // 4. All 128 threads call each [warpgroup] function together. The operands are K-major tiles in shared memory: rows of
-// 128 bytes (64 elements; 128 of Fp8), swizzled, 1024-byte aligned. The async proxy reads them at any time between wgmma() and a
-// wait that covers it.
+// 128 bytes (64 elements; 128 of Fp8), swizzled, 1024-byte aligned. The async proxy reads them at any time between
+// wgmma() and a wait that covers it.
 
 /// [warpgroup] Orders register accesses. Call it before the first wgmma() and again after each wait.
 FARWARP_DEVICE void wgmma_fence();

@@ -24,8 +24,8 @@ constexpr TileIndex tile_at(int index, int rows, int columns, int group) {
   return {first + within % height, within / height};
 }
 
-/// The last tile that has rows of x, if tiles do not share the rows of x evenly and it is not full. Tiles of padding may
-/// follow.
+/// The last tile that has rows of x, if tiles do not share the rows of x evenly and it is not full. Tiles of padding
+/// may follow.
 struct LastTile {
   std::int32_t row = -1;  ///< at which it begins; -1: it is full
   std::int32_t rows = 0;
