@@ -33,15 +33,14 @@ TEST(GemmCases, EveryKernel) {
   }
 }
 
+// 120 columns reach into both halves of a tile's 128. 8 multiprocessors have room for two tiles of 4 splits.
 TEST(GemmCases, EverySplit) {
   for (const tile::Variant& kernel : gemm::kWgmmaKernels) {
     if (kernel.rows != tile::kWgmmaRows || kernel.columns > tile::kMaxSplitColumns) continue;
     const int room = kernel.swap_ab ? kernel.columns : kernel.rows;
     const bool four = tile::has_four_splits(kernel.swap_ab, kernel.columns);
     for (int splits = 2; splits <= (four ? 4 : 2); splits += 2) {
-      for (const int m :
-           {room - 3,
-            2 * room - 5})  // 8 multiprocessors have room for two tiles of 4 splits; n has both halves of a tile
+      for (const int m : {room - 3, 2 * room - 5})
         expect_pass(fmt::format("m={},n=120,k=520,has_bias=1,splits={}", m, splits) + settings_of(kernel), 3);
     }
   }
