@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """Times farwarp's products on idle GPUs beside PyTorch's: cuBLAS, and NCCL and cuBLAS one after the other.
 
-    products_pytorch.py SUITE [--ranks 1] [--ops gemm,ag-gemm,...] [--rows 16,512,...] [--samples 30] [--json FILE]
+    products_pytorch.py SUITE [--ranks 1] [--ops gemm,ag-gemm,...] [--rows 16,512,...] [--scaling blocks]
+                        [--samples 30] [--json FILE]
 
 SUITE is a suite with benchmarks of gemm (for one rank), ag-gemm, gemm-rs or gemm-ar, as suites/tp.json. Timed are those
 of its shapes that are for RANKS ranks, each once, without a bias; --ops and --rows take some of them. Each rank is a
 process with a GPU of its own. farwarp is called from Python with path "own".
+
+--scaling, of gemm: x and w are e4m3, and scales are shared as Fp8Gemm says; PyTorch's product is scaled_mm() without
+fast accumulation. Without: all is bf16.
 
 A time is the median of samples, of the slowest rank. A sample is one launch of a CUDA graph of one call between two
 events. Before it 256 MB are written and read, so that the L2 holds nothing of the operands; with ranks, two all-reduces
@@ -49,6 +53,8 @@ def read_shapes(arguments) -> list:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         fail(f"{arguments.suite}: {error!r}; allowed is a suite with benchmarks of products")
     wanted = arguments.ops.split(",") if arguments.ops else OPERATORS
+    if arguments.scaling and wanted != ["gemm"]:
+        fail(f"--scaling is {arguments.scaling} with --ops '{arguments.ops}'; allowed: with --ops gemm")
     for name in wanted:
         if name not in OPERATORS:
             fail(f"--ops has '{name}'; allowed are {', '.join(OPERATORS)}")
@@ -60,6 +66,50 @@ def read_shapes(arguments) -> list:
     if not shapes:
         fail(f"{arguments.suite}: no shape with {arguments.ranks} ranks is wanted")
     return shapes
+
+
+class ScaledWays:
+    """The operands of a shape of gemm in e4m3, and the calls that are timed."""
+
+    received = 0
+
+    def __init__(self, torch, farwarp, world, shape: tuple, scaling: str):
+        from torch.nn.functional import ScalingType, scaled_mm
+
+        _, m, n, k = shape
+        x, w = (torch.randn((rows, k), device="cuda").to(torch.float8_e4m3fn) for rows in (m, n))
+        steps, blocks = -(-k // 128), -(-n // 128)
+        kinds = {
+            "blocks": ((steps, m), (blocks, steps), ScalingType.BlockWise1x128, ScalingType.BlockWise128x128),
+            "rows": ((m,), (n,), ScalingType.RowWise, ScalingType.RowWise),
+            "tensor": ((1,), (1,), ScalingType.TensorWise, ScalingType.TensorWise),
+        }[scaling]
+        of_x, of_w = (torch.rand(shape, device="cuda") + 0.5 for shape in kinds[:2])
+        theirs = {
+            "blocks": lambda: (of_x.t(), of_w.t()),
+            "rows": lambda: (of_x[:, None], of_w[None, :]),
+            "tensor": lambda: (of_x, of_w),
+        }[scaling]()
+
+        def multiply():
+            self.theirs_result = scaled_mm(
+                x, w.t(), theirs[0], kinds[2], theirs[1], kinds[3], output_dtype=torch.bfloat16
+            )
+
+        self.theirs = self.alone = multiply
+        self.ours_result = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
+        by_column = scaling == "blocks"
+        self.operator = farwarp.Fp8Gemm(world, m, n, k, scaling=scaling, x_scale_by_column=by_column)
+        self.ours = functools.partial(self.operator, x, w, of_x, of_w, out=self.ours_result)
+
+
+def difference(torch, ways) -> float:
+    """The largest, divided by the largest result."""
+    ways.ours()
+    ways.theirs()
+    torch.cuda.synchronize()
+    theirs = ways.theirs_result.float()
+    return ((ways.ours_result.float() - theirs).abs().max() / theirs.abs().max()).item()
 
 
 class Ways:
@@ -110,14 +160,6 @@ class Ways:
             }[name]
             self.operator = kind(world, m, n, k, path="own")
         self.ours = functools.partial(self.operator, x, w, out=self.ours_result)
-
-    def difference(self, torch) -> float:
-        """The largest, divided by the largest result."""
-        self.ours()
-        self.theirs()
-        torch.cuda.synchronize()
-        theirs = self.theirs_result.float()
-        return ((self.ours_result.float() - theirs).abs().max() / theirs.abs().max()).item()
 
 
 def link_rate(torch, rank: int) -> float:
@@ -191,10 +233,13 @@ def run_rank(rank: int, arguments, shapes: list) -> None:
     results = []
     for shape in shapes:
         torch.manual_seed(rank)
-        ways = Ways(torch, farwarp, world, shape)
-        difference = ways.difference(torch)
-        if not difference <= MOST_DIFFERENCE:
-            fail(f"{shape}: results differ by {difference} of the largest", 1)
+        if arguments.scaling:
+            ways = ScaledWays(torch, farwarp, world, shape, arguments.scaling)
+        else:
+            ways = Ways(torch, farwarp, world, shape)
+        found = difference(torch, ways)
+        if not found <= MOST_DIFFERENCE:
+            fail(f"{shape}: results differ by {found} of the largest", 1)
         us = measure(torch, ways, arguments, before, rate)
         results.append(
             {"op": shape[0], "m": shape[1], "n": shape[2], "k": shape[3], "ranks": arguments.ranks, "us": us}
@@ -218,6 +263,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--ops", default="")
     parser.add_argument("--rows", default="")
+    parser.add_argument("--scaling", choices=("blocks", "rows", "tensor"))
     parser.add_argument("--samples", type=int, default=30)
     parser.add_argument("--json", metavar="FILE")
     arguments = parser.parse_args()

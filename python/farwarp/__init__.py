@@ -34,10 +34,11 @@ from .errors import (
     UnavailableError,
 )
 from .flash_decode import FlashDecode
+from .gemm import Fp8Gemm, Gemm
 from .moe import MoeAllToAll, MoeReceived
 from .moe_rows import MoeRows, MoeRowsAllToAll
 from .operator import Operator
-from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
+from .products import AllGatherGemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
 from .qwen3 import Qwen3
 from .ranks import run
 from .targets import choose_target, device_count
@@ -54,6 +55,7 @@ __all__ = [
     "DeadlineError",
     "Error",
     "FlashDecode",
+    "Fp8Gemm",
     "Gemm",
     "GemmAllReduce",
     "GemmReduceScatter",

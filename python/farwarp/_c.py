@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
-VERSION = 6  # FARWARP_C_VERSION
+VERSION = 7  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -50,7 +50,12 @@ def _each(c_type: type, names: str) -> list[tuple[str, type]]:
 WorldDesc = _desc(
     "farwarp_world_desc", *_each(c_int32, "target device"), ("deadline_ms", c_int64), ("heap_bytes", c_uint64)
 )
-GemmDesc = _desc("farwarp_gemm_desc", *_each(c_int32, "m n k has_bias"), ("dtype", DLDataType), ("max_sms", c_int32))
+GemmDesc = _desc(
+    "farwarp_gemm_desc",
+    *_each(c_int32, "m n k has_bias"),
+    ("dtype", DLDataType),
+    *_each(c_int32, "max_sms scaling x_scale_by_column"),
+)
 ProductDesc = _desc(
     "farwarp_product_desc",
     *_each(c_int32, "kind m n k has_bias return_x"),
@@ -142,6 +147,7 @@ FUNCTIONS: dict[str, tuple[type | None, ...]] = {
     "gemm_desc_init_sized": _INIT,
     "gemm_create": _CREATE,
     "gemm_call": (_I, *[_P] * 6),
+    "gemm_call_scaled": (_I, *[_P] * 8),
     "gemm_close": _CLOSE,
     "product_desc_init_sized": _INIT,
     "product_create": _CREATE,

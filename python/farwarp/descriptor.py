@@ -10,8 +10,9 @@ from .arguments import flag, real, shown, whole
 from .errors import InvalidArgumentError, check
 
 _FLAGS = frozenset(
-    "has_bias return_x fp8_dispatch masked scale_columns weights_at_combine rows causal has_lse has_sinks "
-    "ragged_queries ragged_keys has_key_counts fp8_cache heads_first powers_of_two scale_exponents handles".split()
+    "has_bias x_scale_by_column return_x fp8_dispatch masked scale_columns weights_at_combine rows causal has_lse "
+    "has_sinks ragged_queries ragged_keys has_key_counts fp8_cache heads_first powers_of_two scale_exponents "
+    "handles".split()
 )
 _FLOAT_MOST = 3.4028234663852886e38  # of 32 bits
 

@@ -1,134 +1,19 @@
-"""Products of matrices: on one device, and of tensor parallelism."""
+"""Products of matrices of tensor parallelism."""
 
 from __future__ import annotations
 
-from typing import overload
-
 from . import _c, dtypes
 from .arguments import flag
-from .array import Array
 from .call import Call
 from .descriptor import choice, new_desc, set_fields
 from .device_streams import StreamLike
 from .errors import MisuseError
+from .gemm import OneResult
 from .operator import Operator
-from .tensors import HostTensor, Result, Results, ResultT, Tensor, TensorSpec
+from .tensors import Result, Results, Tensor, TensorSpec
 from .world import World
 
 _PATHS = ("own", "unfused", "best")  # in the order of farwarp_product_path
-
-
-class OneResult(Operator):
-    """Calls of products that have one result: of Gemm, GemmReduceScatter and GemmAllReduce."""
-
-    @overload
-    def __call__(
-        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: ResultT, stream: StreamLike = None
-    ) -> ResultT: ...
-    @overload
-    def __call__(
-        self, x: HostTensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
-    ) -> Array: ...
-    @overload
-    def __call__(
-        self, x: Tensor, w: Tensor, bias: Tensor | None = None, *, out: None = None, stream: StreamLike = None
-    ) -> Result: ...
-    def __call__(
-        self,
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None = None,
-        *,
-        out: Result | None = None,
-        stream: StreamLike = None,
-    ) -> Result:
-        """Enqueue a product. Gemm's is of this rank alone; of the other classes every rank calls it.
-
-        Parameters
-        ----------
-        x : tensor [m, k/R], of Gemm [m, k]
-            Of the operator's dtype, as all tensors here. Of R ranks this rank's part of k.
-        w : tensor [n, k/R], of Gemm [n, k]
-            The transpose of the second factor. Of R ranks this rank's part.
-        bias : tensor [n], optional
-            Given exactly if the operator has one.
-        out : tensor, optional
-            For the result, of its shape; messages of the library call it y. It must not overlap an input. None: a new
-            tensor.
-        stream : farwarp.Stream, torch.cuda.Stream or int, optional
-            None: the current stream.
-
-        Returns
-        -------
-        Array or torch.Tensor
-            `out`, or a new tensor: [m, n]; of GemmReduceScatter [m/R, n].
-
-        Raises
-        ------
-        InvalidArgumentError
-            A tensor's shape, type, strides or device is not allowed, or tensors overlap.
-        MisuseError
-            The operator is closed.
-        """
-        return self._product(x, w, bias, out, stream)
-
-    def _product(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, stream: StreamLike) -> Result:
-        raise NotImplementedError
-
-
-class Gemm(OneResult):
-    """y = x @ w.T (+ bias), with sums in fp32, rounded once. Collective to create; a world of one rank is enough.
-
-    Parameters
-    ----------
-    world : World
-        Whose device has the tensors.
-    m, n, k : int
-        Sizes; n and k are multiples of 8.
-    bias : bool
-        Whether calls have one.
-    dtype : str, numpy.dtype or torch.dtype
-        "bfloat16" or "float16", of all tensors.
-    max_sms : int
-        Multiprocessors of a call; 0: all.
-
-    Raises
-    ------
-    InvalidArgumentError
-        A parameter is outside what is allowed.
-    OutOfMemoryError
-        The symmetric heap has no room.
-    MisuseError
-        The world is closed.
-    """
-
-    _c_prefix = "gemm"
-
-    def __init__(
-        self,
-        world: World,
-        m: int,
-        n: int,
-        k: int,
-        *,
-        bias: bool = False,
-        dtype: dtypes.DTypeLike = "bfloat16",
-        max_sms: int = 0,
-    ) -> None:
-        desc = new_desc(_c.GemmDesc)
-        self._open(world, set_fields(desc, m=m, n=n, k=k, has_bias=flag("bias", bias), dtype=dtype, max_sms=max_sms))
-        self.m, self.n, self.k, self.dtype = m, n, k, dtypes.name_of(dtype)
-        self._call = Call(world, "gemm_call", "x w bias", "out", optional="" if bias else "bias")
-
-    def result_specs(self) -> tuple[TensorSpec, ...]:
-        """Shape and type of each result of a call."""
-        return (TensorSpec((self.m, self.n), self.dtype),)
-
-    def _product(self, x: Tensor, w: Tensor, bias: Tensor | None, out: Result | None, stream: StreamLike) -> Result:
-        if out is None:
-            out = self._new(x, (self.m, self.n), self.dtype)
-        self._call.enqueue(self, (x, w, bias, out), stream)
-        return out
 
 
 class ParallelGemm(Operator):

@@ -28,7 +28,8 @@ import torch
 from .all_reduce import AllReduce
 from .dtypes import name_of
 from .errors import InvalidArgumentError
-from .products import AllGatherGemm, Gemm, GemmReduceScatter
+from .gemm import Gemm
+from .products import AllGatherGemm, GemmReduceScatter
 from .symm_groups import close, enable_symm_mem_for_group, group_of, is_symm_mem_enabled_for_group, size_of
 from .torch_ops import define
 from .torch_results import check_apart, copy_to, in_torch
@@ -47,7 +48,7 @@ __all__ = [
 
 _LEAST_ELEMENTS, _MOST_ELEMENTS = 1 << 12, 1 << 28  # of an all-reduce's operator
 _MOST_ONE_SHOT_BYTES = 16 << 20
-_SCALED = "farwarp has no products of fp8"
+_SCALED = "farwarp has no parallel products of fp8"
 _MULTICAST = "farwarp does not use multicast"
 _REFUSED = {
     "fused_all_gather_scaled_matmul": _SCALED,

@@ -11,6 +11,7 @@ given by the names of its results, `out=` if there is one, and returns nothing. 
 stream. On the emulator tensors are in the host's memory and a call waits.
 
     gemm(op, x, w, bias=None)                          Gemm
+    fp8_gemm(op, x, w, x_scale, w_scale, bias=None)    Fp8Gemm
     ag_gemm(op, x, w, bias=None)                       AllGatherGemm
     ag_gemm_x(op, x, w, bias=None) -> (out, all_x)     with return_x
     gemm_rs(op, x, w, bias=None)                       GemmReduceScatter
@@ -46,9 +47,10 @@ from .attention import Attention
 from .dtypes import torch_type
 from .errors import InvalidArgumentError, MisuseError
 from .flash_decode import FlashDecode
+from .gemm import Fp8Gemm, Gemm
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
-from .products import AllGatherGemm, Gemm, GemmAllReduce, GemmReduceScatter
+from .products import AllGatherGemm, GemmAllReduce, GemmReduceScatter
 from .tensors import TensorSpec, WithSpecs
 from .torch_results import OpResults, check_apart, copy_to, in_torch
 
@@ -117,6 +119,7 @@ def _forget(name: str, gone: weakref.ref[Operator]) -> None:
 # Which operators an op of torch takes: what a message calls them.
 _FORMS = {
     "gemm": "a Gemm",
+    "fp8_gemm": "an Fp8Gemm",
     "ag_gemm": "an AllGatherGemm",
     "ag_gemm_x": "an AllGatherGemm with return_x",
     "gemm_rs": "a GemmReduceScatter",
@@ -131,6 +134,7 @@ _FORMS = {
 }
 _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (  # each is given an operator of its class
     (Gemm, lambda operator: "gemm"),
+    (Fp8Gemm, lambda operator: "fp8_gemm"),
     (AllGatherGemm, lambda operator: "ag_gemm_x" if operator.return_x else "ag_gemm"),
     (GemmReduceScatter, lambda operator: "gemm_rs"),
     (GemmAllReduce, lambda operator: "gemm_ar"),
@@ -257,6 +261,7 @@ class _Op(NamedTuple):
 
 
 _PRODUCT = "Tensor x, Tensor w, Tensor? bias=None"
+_SCALED_PRODUCT = "Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, Tensor? bias=None"
 _ATTENTION = (
     "Tensor q, Tensor k, Tensor v, Tensor? sinks=None, Tensor? query_starts=None, Tensor? key_starts=None, "
     "Tensor? key_counts=None, Tensor? block_table=None"
@@ -269,6 +274,7 @@ _TOKENS = "Tensor x, Tensor indices, Tensor weights"
 _RECEIVED = " ".join(MoeReceived._fields[:4])
 _OPS = (
     _Op("gemm", ("gemm",), _PRODUCT, "out", Gemm.__call__),
+    _Op("fp8_gemm", ("fp8_gemm",), _SCALED_PRODUCT, "out", Fp8Gemm.__call__),
     _Op("ag_gemm", ("ag_gemm",), _PRODUCT, "out", AllGatherGemm.__call__),
     _Op("ag_gemm_x", ("ag_gemm_x",), _PRODUCT, "out all_x", AllGatherGemm.__call__),
     _Op("gemm_rs", ("gemm_rs",), _PRODUCT, "out", GemmReduceScatter.__call__),

@@ -24,6 +24,12 @@ def gemm(world):
     return farwarp.Gemm(world, 8, 16, 64, bias=True), (numbers(8, 64), numbers(16, 64), numbers(16))
 
 
+def fp8_gemm(world):
+    codes = torch.arange(16 * 64, dtype=torch.uint8).reshape(16, 64) & 0x3F
+    scales = torch.tensor([[2.0]]).expand(8, 1).contiguous(), torch.tensor([[0.5]])
+    return farwarp.Fp8Gemm(world, 8, 16, 64, bias=True), (codes[:8].contiguous(), codes, *scales, numbers(16))
+
+
 def product(kind, **options):
     return lambda world: (kind(world, 8, 16, 64, path="own", **options), (numbers(8, 64), numbers(16, 64)))
 
@@ -87,6 +93,7 @@ def fused(world):
 
 CASES = {
     "gemm": gemm,
+    "fp8_gemm": fp8_gemm,
     "ag_gemm": product(farwarp.AllGatherGemm),
     "ag_gemm_x": product(farwarp.AllGatherGemm, return_x=True),
     "gemm_rs": product(farwarp.GemmReduceScatter),

@@ -61,6 +61,29 @@ def gemm(world, place):
     return Case(operator, draw, operator, OPS.gemm)
 
 
+def fp8_gemm(world, place):
+    m, n, k, bias = place.size(600), place.size(128, 8), place.size(128, 16), place.choose.random() < 0.5
+    scaling = place.choose.choice(("blocks", "rows", "tensor"))
+    operator = farwarp.Fp8Gemm(world, m, n, k, scaling=scaling, bias=bias)
+    steps = -(-k // 128)
+    shapes = {"blocks": ((m, steps), (-(-n // 128), steps)), "rows": ((m,), (n,)), "tensor": ((1,), (1,))}[scaling]
+
+    def draw():
+        x, w = (place.numbers(rows, k).to(torch.float8_e4m3fn) for rows in (m, n))
+        scales, b = [place.uniform(*shape) + 0.5 for shape in shapes], place.numbers(n) if bias else None
+        of_x, of_w = scales
+        if scaling == "blocks":
+            of_x, of_w = of_x.repeat_interleave(128, 1)[:, :k], of_w.repeat_interleave(128, 1)[:, :k]
+            of_w = of_w.repeat_interleave(128, 0)[:n]
+        else:
+            of_x, of_w = of_x[:, None], of_w[:, None]
+        exact = (x.float() * of_x) @ (w.float() * of_w).T
+        codes = x.view(torch.uint8), w.view(torch.uint8)
+        return (*codes, *scales, b), (exact + b.float() if bias else exact,)
+
+    return Case(operator, draw, operator, OPS.fp8_gemm)
+
+
 def product(kind, op):
     def make(world, place):
         rank, ranks = world.rank, world.size
@@ -288,6 +311,7 @@ def moe_rows(world, place):
 
 CASES = {
     "gemm": gemm,
+    "fp8-gemm": fp8_gemm,
     "ag-gemm": product(farwarp.AllGatherGemm, OPS.ag_gemm),
     "gemm-rs": product(farwarp.GemmReduceScatter, OPS.gemm_rs),
     "gemm-ar": product(farwarp.GemmAllReduce, OPS.gemm_ar),

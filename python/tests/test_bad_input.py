@@ -80,6 +80,31 @@ def test_descriptors(options, message):
     alone(create)
 
 
+@pytest.mark.parametrize(
+    "options, message",
+    (
+        ({"scaling": "none"}, "scaling is 'none'; allowed: blocks, rows, tensor"),
+        (
+            {"scaling": "rows", "x_scale_by_column": True},
+            "x_scale_by_column is 1; allowed: 0, or 1 with scaling blocks",
+        ),
+        ({"x_scale_by_column": 2}, "x_scale_by_column is 2; allowed"),
+        ({"k": 72}, "k is 72; allowed: a multiple of 16"),
+    ),
+)
+def test_descriptors_of_fp8_gemm(options, message):
+    def create(world):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            farwarp.Fp8Gemm(world, **{"m": M, "n": N, "k": 64, **options})
+
+    alone(create)
+
+
+def test_fp8_gemm_on_cdna():
+    with pytest.raises(farwarp.InvalidArgumentError, match="scaling is blocks; allowed: none"):
+        farwarp.run(lambda world: farwarp.Fp8Gemm(world, 8, 16, 64), ranks=1, target="emu_gfx942")
+
+
 def test_path_that_there_is_not():
     with pytest.raises(farwarp.InvalidArgumentError, match="path is 'fast'; allowed: own, unfused, best"):
         alone(lambda world: farwarp.GemmAllReduce(world, M, N, K, path="fast"))

@@ -46,10 +46,12 @@ def test_products_and_sums(checked):
         for kind in (farwarp.Gemm, farwarp.GemmAllReduce):
             kind(world, 8, 16, 64, dtype="float16")(x, w)
             kind(world, 8, 16, 64, dtype="float16", bias=True)(x, w, bias)
+        codes, scale = np.ones((16, 64), np.uint8), np.ones(1, FULL)
+        farwarp.Fp8Gemm(world, 8, 16, 64, scaling="tensor", dtype="float16")(codes[:8], codes, scale, scale)
         farwarp.AllReduce(world, 512, dtype="float16")(x)
 
     farwarp.run(body, ranks=1)
-    assert checked == {"x", "w", "bias"}
+    assert checked == {"x", "w", "bias", "x_scale", "w_scale"}
 
 
 def test_attention(checked):

@@ -29,6 +29,56 @@ def test_gemm(target, dtype, bias):
         assert_rounded(got, exact, dtype, sums=np.abs(f64(x)) @ np.abs(f64(w)).T)
 
 
+def e4m3(codes):
+    """The numbers of e4m3 codes; NaN is not among them."""
+    exponents, fractions = codes >> 3 & 15, (codes & 7) / 8.0
+    magnitudes = np.where(exponents > 0, (1 + fractions) * 2.0 ** (exponents - 7.0), fractions * 2.0**-6)
+    return np.where(codes & 128, -magnitudes, magnitudes)
+
+
+SCALING = {  # what shares a scale, and the shapes of x_scale and w_scale for 40 x 152 x 272
+    "blocks": ((40, 3), (2, 3)),
+    "columns": ((3, 40), (2, 3)),
+    "rows": ((40,), (152,)),
+    "tensor": ((1,), (1,)),
+}
+
+
+@pytest.mark.parametrize("scaling", SCALING)
+@pytest.mark.parametrize("bias", (False, True))
+def test_fp8_gemm(scaling, bias):
+    m, n, k = 40, 152, 272
+    generator = np.random.default_rng(5)
+    x, w = (generator.integers(0, 256, (rows, k), np.uint8) for rows in (m, n))
+    for codes in (x, w):
+        codes[codes & 127 >= 0x50] &= 0xBF  # smaller numbers, and no NaN
+    scales = [generator.uniform(0.5, 2, shape).astype(np.float32) for shape in SCALING[scaling]]
+    b = random(3, (n,)) if bias else None
+
+    def multiply(world):
+        by_column = scaling == "columns"
+        gemm = farwarp.Fp8Gemm(
+            world, m, n, k, scaling="blocks" if by_column else scaling, x_scale_by_column=by_column, bias=bias
+        )
+        out = world.empty((m, n), "bfloat16")
+        assert gemm(x, w, *scales, b, out=out) is out
+        return gemm(x, w, *scales, b).numpy(), out.numpy()
+
+    of_x, of_w = scales
+    if of_x.ndim == 1:
+        of_x, of_w = of_x[:, None], of_w[:, None]
+    else:
+        of_x, of_w = (of_x.T if scaling == "columns" else of_x), np.repeat(of_w, 128, axis=0)[:n]
+        of_x, of_w = (np.repeat(scale, 128, axis=1)[:, :k] for scale in (of_x, of_w))
+    numbers = [e4m3(codes) * scale for codes, scale in ((x, of_x), (w, of_w))]
+    exact = numbers[0] @ numbers[1].T + (f64(b) if bias else 0)
+    deviations = np.sqrt((numbers[0] ** 2) @ (numbers[1] ** 2).T)
+    for got in farwarp.run(multiply, ranks=1)[0]:
+        error = np.abs(f64(got) - exact)
+        assert (error <= 2.0**-8 * np.abs(exact) + 2.0**-10 * deviations).all()
+        assert np.sqrt((error**2).mean()) < 2.0**-8.5 * np.sqrt((exact**2).mean())
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("ranks", (1, 2, 4))
 @pytest.mark.parametrize("return_x", (False, True))

@@ -147,7 +147,7 @@ def test_what_is_refused(group):
         symm_mem.enable_symm_mem_for_group(group)
     with pytest.raises(
         AttributeError,
-        match="has no fused_scaled_matmul_reduce_scatter: farwarp has no products of fp8; allowed: close, ",
+        match="has no fused_scaled_matmul_reduce_scatter: farwarp has no parallel products of fp8; allowed: close, ",
     ):
         _ = symm_mem.fused_scaled_matmul_reduce_scatter
     assert not hasattr(symm_mem, "multimem_all_reduce_") and not hasattr(symm_mem, "anything")

@@ -36,7 +36,7 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
-#define FARWARP_C_VERSION 6
+#define FARWARP_C_VERSION 7
 /* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the
  * program's sizes. */
 #define FARWARP_C_OLDEST 3
@@ -155,14 +155,24 @@ FARWARP_EXPORT farwarp_code farwarp_synchronize(farwarp_world* world, void* stre
 
 /* ---- products of matrices ---- */
 
+/* Whether x and w of a farwarp_gemm are e4m3 (on Hopper), and what shares a scale. */
+typedef enum farwarp_gemm_scaling {
+  FARWARP_SCALE_NONE = 0,   /* x and w are of dtype */
+  FARWARP_SCALE_BLOCKS = 1, /* x_scale [m, ceil(k / 128)], w_scale [ceil(n / 128), ceil(k / 128)] */
+  FARWARP_SCALE_ROWS = 2,   /* x_scale [m], w_scale [n] */
+  FARWARP_SCALE_TENSOR = 3  /* x_scale [1], w_scale [1] */
+} farwarp_gemm_scaling;
+
 /* y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]), row-major, sums in fp32, rounded once. */
 typedef struct farwarp_gemm farwarp_gemm;
 typedef struct farwarp_gemm_desc {
   size_t bytes;
-  int32_t m, n, k;  /* n and k are multiples of 8 */
-  int32_t has_bias; /* 0, the default, or 1 */
-  DLDataType dtype; /* of all tensors: bfloat16, the default, or float16 */
-  int32_t max_sms;  /* multiprocessors of a call; 0, the default: all */
+  int32_t m, n, k;           /* n and k are multiples of 8; with scaling k of 16 */
+  int32_t has_bias;          /* 0, the default, or 1 */
+  DLDataType dtype;          /* of all tensors, with scaling of bias and y: bfloat16, the default, or float16 */
+  int32_t max_sms;           /* multiprocessors of a call; 0, the default: all */
+  int32_t scaling;           /* farwarp_gemm_scaling; FARWARP_SCALE_NONE */
+  int32_t x_scale_by_column; /* 1: x_scale is [ceil(k / 128), m]; needs FARWARP_SCALE_BLOCKS; 0, the default */
 } farwarp_gemm_desc;
 FARWARP_EXPORT farwarp_code farwarp_gemm_desc_init_sized(farwarp_gemm_desc* desc, size_t bytes);
 #define farwarp_gemm_desc_init(desc) farwarp_gemm_desc_init_sized((desc), sizeof *(desc))
@@ -172,6 +182,10 @@ FARWARP_EXPORT farwarp_code farwarp_gemm_create(farwarp_world* world, const farw
 /* `bias` is NULL exactly if has_bias is 0. y must not overlap an input. */
 FARWARP_EXPORT farwarp_code farwarp_gemm_call(farwarp_gemm* gemm, const DLTensor* x, const DLTensor* w,
                                               const DLTensor* bias, DLTensor* y, void* stream);
+/* With scaling: x and w of uint8 or the device's e4m3 (DLPack 1.1), scales of float32. */
+FARWARP_EXPORT farwarp_code farwarp_gemm_call_scaled(farwarp_gemm* gemm, const DLTensor* x, const DLTensor* w,
+                                                     const DLTensor* x_scale, const DLTensor* w_scale,
+                                                     const DLTensor* bias, DLTensor* y, void* stream);
 /* Collective; the streams that used it must be idle. Frees the handle in any case. So do all functions of this name. */
 FARWARP_EXPORT farwarp_code farwarp_gemm_close(farwarp_gemm* gemm);
 

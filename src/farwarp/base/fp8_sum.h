@@ -50,9 +50,10 @@ inline float cut_sum(float value) {
 }
 
 /// `sum` + the products. All are aligned to the largest exponent among them, that of a product being the sum of its
-/// factors', and cut toward zero kFp8SumBits below it. They are added exactly, and the result is cut again. This is a
-/// model after published measurements (DeepSeek-V3, arXiv 2412.19437, section 3.3.2: about 14 bits; the accumulator's
-/// 13 bits: SageAttention2, arXiv 2411.10958). How far it agrees with an H200 to the bit is not measured yet.
+/// factors', and cut toward zero kFp8SumBits below it. They are added exactly, and the result is cut again. After
+/// published measurements (DeepSeek-V3, arXiv 2412.19437, section 3.3.2: about 14 bits; the accumulator's 13 bits:
+/// SageAttention2, arXiv 2411.10958). One H200 gave these bits for all of 655,360 sums of random numbers and codes
+/// (2026-11-29); infinite sums and NaN were not among them.
 inline float add_products(float sum, const Fp8Row& a, const Fp8Row& b) {
   if (a.has_nan || b.has_nan || !std::isfinite(sum)) return sum + (a.has_nan || b.has_nan ? NAN : 0.0f);
   float most = 0;

@@ -86,6 +86,26 @@ TEST(COverlap, Gemm) {
   });
 }
 
+TEST(COverlap, GemmOfE4m3) {
+  run_ranks(1, [](Rank& rank, int) {
+    farwarp_gemm_desc desc;
+    farwarp_gemm_desc_init(&desc);
+    desc.m = 64;
+    desc.n = desc.k = 256;
+    desc.scaling = FARWARP_SCALE_BLOCKS;
+    farwarp_gemm* gemm = nullptr;
+    ASSERT_EQ(farwarp_gemm_create(rank.world, &desc, &gemm), FARWARP_OK) << farwarp_message();
+    constexpr DLDataType kUint8 = {kDLUInt, 8, 1};
+    DLTensor *const x = rank.empty(kUint8, {64, 256}), *const w = rank.empty(kUint8, {256, 256}),
+                    *const x_scale = rank.empty(kFloat32, {64, 2}), *const w_scale = rank.empty(kFloat32, {2, 2}),
+                    *const y = rank.empty(kBf16, {64, 256});
+    expect_apart({{"x", x}, {"w", w}, {"x_scale", x_scale}, {"w_scale", w_scale}}, {{"y", y}},
+                 [&] { return farwarp_gemm_call_scaled(gemm, x, w, x_scale, w_scale, nullptr, y, rank.stream); });
+    expect_idle(rank);
+    EXPECT_EQ(farwarp_gemm_close(gemm), FARWARP_OK) << farwarp_message();
+  });
+}
+
 TEST(COverlap, ProductsOfTensorParallelism) {
   run_ranks(1, [](Rank& rank, int) {
     for (const std::int32_t kind : {FARWARP_ALL_GATHER_GEMM, FARWARP_GEMM_REDUCE_SCATTER, FARWARP_GEMM_ALL_REDUCE}) {

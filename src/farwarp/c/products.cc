@@ -42,8 +42,14 @@ Result<GemmDesc> read(const farwarp_gemm_desc* given) {
   if (!desc.ok()) return desc.status();
   const auto has_bias = read_flag("has_bias", desc->has_bias);
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
-  if (const Status status = first_failure({has_bias.status(), dtype.status()}); !status.ok()) return status;
+  const auto by_column = read_flag("x_scale_by_column", desc->x_scale_by_column);
+  if (const Status status = first_failure({has_bias.status(), dtype.status(), by_column.status()}); !status.ok())
+    return status;
+  if (desc->scaling < FARWARP_SCALE_NONE || desc->scaling > FARWARP_SCALE_TENSOR)
+    return invalid_argument(fmt::format("desc.scaling is {}; allowed: 0 to 3, farwarp_gemm_scaling", desc->scaling));
   GemmDesc result;
+  result.scaling = static_cast<GemmScaling>(desc->scaling);
+  result.x_scale_by_column = *by_column;
   result.m = desc->m;
   result.n = desc->n;
   result.k = desc->k;
@@ -51,6 +57,32 @@ Result<GemmDesc> read(const farwarp_gemm_desc* given) {
   result.dtype = *dtype;
   result.max_sms = desc->max_sms;
   return result;
+}
+
+constexpr std::int64_t scaled_blocks(std::int64_t size) { return (size + tile::kScaledDepth - 1) / tile::kScaledDepth; }
+
+/// The scales of an operand: `blocks` by `steps` of them with GemmScaling::kBlocks, of `rows` rows.
+const float* read_scale(Tensors& tensors, GemmScaling scaling, const char* name, const DLTensor* tensor,
+                        std::int64_t blocks, std::int64_t steps, std::int64_t rows) {
+  const DLDataType type = type_of(DType::kF32);
+  const auto read = [&]() -> const void* {
+    switch (scaling) {
+      case GemmScaling::kNone: return tensors.read_if(false, name, tensor, type, {});
+      case GemmScaling::kBlocks: return tensors.read(name, tensor, type, {blocks, steps});
+      case GemmScaling::kRows: return tensors.read(name, tensor, type, {rows});
+      case GemmScaling::kTensor: return tensors.read(name, tensor, type, {1});
+    }
+    return nullptr;
+  };
+  return static_cast<const float*>(read());
+}
+const float* read_x_scale(Tensors& tensors, const GemmDesc& desc, const DLTensor* tensor) {
+  const std::int64_t steps = scaled_blocks(desc.k);
+  if (desc.x_scale_by_column) return read_scale(tensors, desc.scaling, "x_scale", tensor, steps, desc.m, desc.m);
+  return read_scale(tensors, desc.scaling, "x_scale", tensor, desc.m, steps, desc.m);
+}
+const float* read_w_scale(Tensors& tensors, const GemmDesc& desc, const DLTensor* tensor) {
+  return read_scale(tensors, desc.scaling, "w_scale", tensor, scaled_blocks(desc.n), scaled_blocks(desc.k), desc.n);
 }
 
 Result<ProductDesc> read(const farwarp_product_desc* given) {
@@ -93,16 +125,23 @@ farwarp_code farwarp_gemm_create(farwarp_world* world, const farwarp_gemm_desc* 
 
 farwarp_code farwarp_gemm_call(farwarp_gemm* gemm, const DLTensor* x, const DLTensor* w, const DLTensor* bias,
                                DLTensor* y, void* stream) {
+  return farwarp_gemm_call_scaled(gemm, x, w, nullptr, nullptr, bias, y, stream);
+}
+
+farwarp_code farwarp_gemm_call_scaled(farwarp_gemm* gemm, const DLTensor* x, const DLTensor* w, const DLTensor* x_scale,
+                                      const DLTensor* w_scale, const DLTensor* bias, DLTensor* y, void* stream) {
   return guarded([&]() -> farwarp::Status {
     if (gemm == nullptr) return null_argument("gemm");
     const farwarp::GemmDesc& desc = gemm->desc;
     const DLDataType type = type_of(desc.dtype);
+    const DLDataType of_operands = desc.scaling == farwarp::GemmScaling::kNone ? type : kFp8;
     Tensors tensors(gemm->world);
-    const void* const from = tensors.read("x", x, type, {desc.m, desc.k});
-    const void* const weights = tensors.read("w", w, type, {desc.n, desc.k});
+    const void* const from = tensors.read("x", x, of_operands, {desc.m, desc.k});
+    const void* const weights = tensors.read("w", w, of_operands, {desc.n, desc.k});
+    const farwarp::GemmScales scales{read_x_scale(tensors, desc, x_scale), read_w_scale(tensors, desc, w_scale)};
     const void* const added = tensors.read_if(desc.has_bias, "bias", bias, type, {desc.n});
     void* const to = tensors.read("y", y, type, {desc.m, desc.n});
-    return tensors.status().ok() ? gemm->op(from, weights, added, to, {stream}) : tensors.status();
+    return tensors.status().ok() ? gemm->op(from, weights, scales, added, to, {stream}) : tensors.status();
   });
 }
 

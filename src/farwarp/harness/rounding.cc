@@ -33,6 +33,11 @@ double accumulation_error(const PartialSum& sum, int terms) {
   return steps * (0x1p-22 * (std::abs(sum.value) / 2 + 2 * std::sqrt(sum.squares)) + 0x1p-149);
 }
 
+double short_sums_error(const PartialSum& sum) {
+  constexpr double kInstructions = 4, kDeviations = 4;
+  return kInstructions * 0x1p-13 * (std::abs(sum.value) / 2 + kDeviations * std::sqrt(sum.squares));
+}
+
 void ExpectedElement::add(double term, double error) {
   value += term;
   accumulated += error;
@@ -66,7 +71,7 @@ ExpectedElement expected_element(DType dtype, const Roundings& roundings, std::s
   ExpectedElement element;
   double magnitude = 0;
   for (const PartialSum& sum : sums) {
-    const double error = accumulation_error(sum, terms);
+    const double error = accumulation_error(sum, terms) + (roundings.short_sums ? short_sums_error(sum) : 0);
     magnitude += std::abs(sum.value);
     if (roundings.partial_sums) {
       element.add_rounded(dtype, sum.value, error);

@@ -27,10 +27,15 @@ struct PartialSum {
 /// device uses.
 double accumulation_error(const PartialSum& sum, int terms);
 
+/// The same of e4m3 numbers, whose sums of 128 products a matrix unit keeps in about 14 bits (base/fp8_sum.h): four
+/// instructions, each of which cuts the sum at 2^-13 of it or of its largest product.
+double short_sums_error(const PartialSum& sum);
+
 /// Which sums a path rounds to the dtype, besides the result.
 struct Roundings {
   bool partial_sums = false;  ///< each rank's, before they are added
   int running_sums = 0;       ///< how many sums of several ranks' sums, in an unknown order, as libraries do
+  bool short_sums = false;    ///< of e4m3 numbers: short_sums_error()
 };
 
 /// One element: its exact value, and the errors by all roundings before the last one.

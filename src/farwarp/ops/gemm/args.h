@@ -5,6 +5,7 @@
 
 #include "farwarp/base/tensor_map.h"
 #include "farwarp/tile/gemm/raster.h"
+#include "farwarp/tile/gemm/scales.h"
 #include "farwarp/world/view.h"
 
 namespace farwarp::gemm {
@@ -35,6 +36,8 @@ struct Args {
   const void* bias;       ///< [n], or null
   void* y;                ///< [m, n]
   std::int64_t x_pitch, w_pitch, y_pitch;  ///< elements from row to row
+  tile::ScaleStrides x_scales, w_scales;   ///< of e4m3 operands
+  const float* column_scales;              ///< [n] factors of the sums of e4m3 operands, or null
 };
 
 }  // namespace farwarp::gemm

@@ -14,14 +14,34 @@ namespace {
 
 std::uint64_t configuration_of(const GemmDesc& desc) {
   return hash_of({desc.m, desc.n, desc.k, desc.x_pitch, desc.w_pitch, desc.y_pitch, static_cast<int>(desc.dtype),
-                  desc.has_bias, desc.max_sms, static_cast<int>(desc.swap_ab), desc.tile_rows, desc.tile_columns,
-                  desc.splits});
+                  static_cast<int>(desc.scaling), desc.x_scale_by_column, desc.has_bias, desc.max_sms,
+                  static_cast<int>(desc.swap_ab), desc.tile_rows, desc.tile_columns, desc.splits});
 }
 
-Status check_memory(const GemmDesc& desc, const void* x, const void* w, const void* bias, const void* y) {
+/// How many scales an operand has, by the rows or columns of its blocks of 128 of k.
+struct ScaleCounts {
+  std::int64_t x, w;
+};
+ScaleCounts scales_of(const GemmDesc& desc) {
+  const std::int64_t steps = (desc.k + tile::kScaledDepth - 1) / tile::kScaledDepth;
+  switch (desc.scaling) {
+    case GemmScaling::kNone: return {0, 0};
+    case GemmScaling::kBlocks: return {desc.m * steps, (desc.n + tile::kScaledDepth - 1) / tile::kScaledDepth * steps};
+    case GemmScaling::kRows: return {desc.m, desc.n};
+    case GemmScaling::kTensor: return {1, 1};
+  }
+  return {0, 0};
+}
+
+Status check_memory(const GemmDesc& desc, const void* x, const void* w, const GemmScales& scales, const void* bias,
+                    const void* y) {
   const auto bytes = static_cast<std::int64_t>(bytes_of(desc.dtype));
-  return check_apart({{"x", x, desc.k * bytes, desc.m, desc.x_pitch * bytes},
-                      {"w", w, desc.k * bytes, desc.n, desc.w_pitch * bytes},
+  const std::int64_t operand_bytes = desc.scaling == GemmScaling::kNone ? bytes : 1;
+  const auto [x_scales, w_scales] = scales_of(desc);
+  return check_apart({{"x", x, desc.k * operand_bytes, desc.m, desc.x_pitch * operand_bytes},
+                      {"w", w, desc.k * operand_bytes, desc.n, desc.w_pitch * operand_bytes},
+                      {"x_scale", scales.x, x_scales * 4},
+                      {"w_scale", scales.w, w_scales * 4},
                       {"bias", bias, desc.n * bytes}},
                      {{"y", y, desc.n * bytes, desc.m, desc.y_pitch * bytes}});
 }
@@ -35,6 +55,8 @@ struct Gemm::State {
   gemm::Args args{};
 
   Status set_operands(const void* x, const void* w, void* y);
+  void set_scales(const GemmScales& scales);
+  Status check_pointers(const void* x, const void* w, const GemmScales& scales, const void* bias, const void* y) const;
 };
 
 /// Encodes the tensor maps again only if a matrix has another address than in the call before.
@@ -46,8 +68,9 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   Device& device = world->device();
   if (device.shape().traits.matrix_unit != MatrixUnit::kWgmma) return {};
   const GemmDesc& desc = plan.desc;
-  TensorMapDesc of_x = plan.map_of_x(x, desc.m, desc.k, desc.x_pitch);
-  TensorMapDesc of_w = plan.map_of_w(w, desc.n, desc.k, desc.w_pitch);
+  const int per_word = plan.elements_per_word();
+  TensorMapDesc of_x = plan.map_of_x(x, desc.m, desc.k / per_word, desc.x_pitch / per_word);
+  TensorMapDesc of_w = plan.map_of_w(w, desc.n, desc.k / per_word, desc.w_pitch / per_word);
   const TensorMapDesc of_y{.base = y,
                            .rows = desc.m,
                            .columns = desc.n,
@@ -69,6 +92,50 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
   args.b = *b;
   args.out = *out;
   args.out_rest = *out_rest;
+  return {};
+}
+
+void Gemm::State::set_scales(const GemmScales& scales) {
+  const GemmDesc& desc = plan.desc;
+  const std::int64_t steps = (desc.k + tile::kScaledDepth - 1) / tile::kScaledDepth;
+  switch (desc.scaling) {
+    case GemmScaling::kNone: return;
+    case GemmScaling::kBlocks:
+      args.x_scales = {scales.x, desc.x_scale_by_column ? 1 : steps, desc.x_scale_by_column ? desc.m : 1};
+      args.w_scales = {scales.w, steps, 1};
+      return;
+    case GemmScaling::kRows:
+      args.x_scales = {scales.x, 1, 0};
+      args.column_scales = scales.w;
+      return;
+    case GemmScaling::kTensor:
+      args.x_scales = {scales.x, 0, 0};
+      args.w_scales = {scales.w, 0, 0};
+      return;
+  }
+}
+
+Status Gemm::State::check_pointers(const void* x, const void* w, const GemmScales& scales, const void* bias,
+                                   const void* y) const {
+  constexpr int kAlignment = 16;
+  const GemmDesc& desc = plan.desc;
+  if (const Status status = first_failure(
+          {check_pointer("x", x, kAlignment), check_pointer("w", w, kAlignment), check_pointer("y", y, kAlignment)});
+      !status.ok())
+    return status;
+  const auto absent = [](const char* name, const char* why) {
+    return invalid_argument(fmt::format("{} is given; allowed: null, as {}", name, why));
+  };
+  if (desc.has_bias) {
+    if (const Status status = check_pointer("bias", bias, kAlignment); !status.ok()) return status;
+  } else if (bias != nullptr) {
+    return absent("bias", "GemmDesc.has_bias is false");
+  }
+  if (desc.scaling != GemmScaling::kNone)
+    return first_failure(
+        {check_pointer("x_scale", scales.x, sizeof(float)), check_pointer("w_scale", scales.w, sizeof(float))});
+  if (scales.x != nullptr) return absent("x_scale", "GemmDesc.scaling is none");
+  if (scales.w != nullptr) return absent("w_scale", "GemmDesc.scaling is none");
   return {};
 }
 
@@ -113,22 +180,20 @@ const GemmPlan& Gemm::plan() const {
 }
 
 Status Gemm::operator()(const void* x, const void* w, const void* bias, void* y, Stream stream) {
+  return (*this)(x, w, {}, bias, y, stream);
+}
+
+Status Gemm::operator()(const void* x, const void* w, const GemmScales& scales, const void* bias, void* y,
+                        Stream stream) {
   if (Status open = check_open("Gemm", state_); !open.ok()) return open;
   State& state = *state_;
-  constexpr int kAlignment = 16;
-  const bool has_bias = state.plan.desc.has_bias;
-  const Status pointers =
-      first_failure({check_pointer("x", x, kAlignment), check_pointer("w", w, kAlignment),
-                     check_pointer("y", y, kAlignment), has_bias ? check_pointer("bias", bias, kAlignment) : Status()});
-  if (!pointers.ok()) return pointers;
-  if (!has_bias && bias != nullptr) {
-    return invalid_argument("bias is given; allowed: null, as GemmDesc.has_bias is false");
-  }
-  Status status = check_memory(state.plan.desc, x, w, bias, y);
+  Status status = state.check_pointers(x, w, scales, bias, y);
+  if (status.ok()) status = check_memory(state.plan.desc, x, w, scales, bias, y);
   if (status.ok()) status = state.world->status();
   if (status.ok()) status = state.set_operands(x, w, y);
   if (!status.ok()) return status;
   state.args.bias = bias;
+  state.set_scales(scales);
   const LaunchConfig config{state.plan.blocks, state.plan.threads, static_cast<std::size_t>(state.plan.shared_bytes),
                             state.plan.cluster};
   return launch(state.world->device(), state.opened.kernel(0), config, state.args, stream);

@@ -12,6 +12,11 @@ namespace farwarp {
 /// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in
 /// most cases, not in all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds a
 /// launch, so it must be longer than the product takes.
+struct GemmScales {
+  const float* x = nullptr;  ///< of the shapes that GemmScaling says, contiguous
+  const float* w = nullptr;
+};
+
 class Gemm {
  public:
   /// Collective over the World's ranks; a World of one rank is enough. The ranks' products are independent, but all
@@ -32,6 +37,8 @@ class Gemm {
   /// GemmDesc::dtype with the descriptor's pitches. `bias` must be null if has_bias is false, and only then. y must not
   /// overlap an input.
   Status operator()(const void* x, const void* w, const void* bias, void* y, Stream stream);
+  /// With GemmDesc::scaling: x and w are e4m3, and `scales` are device pointers.
+  Status operator()(const void* x, const void* w, const GemmScales& scales, const void* bias, void* y, Stream stream);
 
  private:
   struct State;

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <vector>
+
+#include "farwarp/base/fp8.h"
 #include "farwarp/harness/device_buffer_test_values.h"
 #include "farwarp/world/host/operator_expectations.h"
 #include "farwarp/world/host/world_test_fixture.h"
@@ -98,6 +102,70 @@ TEST_P(GemmApi, CallsInTwoStreamsAreFoundOut) {
   if (shares_memory) {
     EXPECT_EQ(found, 1);
   }
+}
+
+/// The product of e4m3 numbers of the first rank, with one scale for each operand.
+struct Fp8Product {
+  Fp8Product(World& world, Stream stream, const std::vector<std::uint8_t>& row, GemmScaling scaling)
+      : k(static_cast<int>(row.size())), on(stream) {
+    auto created = Gemm::create(world, {.m = kRows, .n = kRows, .k = k, .dtype = DType::kF16, .scaling = scaling});
+    EXPECT_TRUE(created.ok()) << created.status().to_string();
+    if (!created.ok()) return;
+    op.emplace(std::move(*created));
+    std::vector<std::uint8_t> rows;
+    for (int i = 0; i < kRows; ++i) rows.insert(rows.end(), row.begin(), row.end());
+    const std::vector<float> ones(1024, 1);
+    EXPECT_TRUE(harness::create_buffers(world.device(), {{&x, rows.size()},
+                                                         {&w, rows.size()},
+                                                         {&scale, ones.size() * sizeof(float)},
+                                                         {&y, kRows * kRows * sizeof(std::uint16_t)}})
+                    .ok());
+    for (DeviceBuffer* operand : {&x, &w}) EXPECT_TRUE(operand->upload(rows.data(), rows.size(), stream).ok());
+    EXPECT_TRUE(scale.upload(ones.data(), ones.size() * sizeof(float), stream).ok());
+  }
+  Status call(const GemmScales& scales) { return (*op)(x.get(), w.get(), scales, nullptr, y.get(), on); }
+
+  static constexpr int kRows = 8;
+  int k;
+  Stream on;
+  std::optional<Gemm> op;
+  DeviceBuffer x, w, scale, y;
+};
+
+bool has_wgmma(World& world) { return world.device().shape().traits.matrix_unit == MatrixUnit::kWgmma; }
+
+// 1, then 2^-14 in each 32 of k: the matrix unit loses them beside 1, and adds up four of each later 128.
+TEST_P(GemmApi, SumsOfE4m3AreAddedEvery128OfK) {
+  on_streams(1, options(), [&](World& world, Stream stream) {
+    if (!has_wgmma(world)) return;
+    std::vector<std::uint8_t> row(8192);
+    for (std::size_t i = 0; i < row.size(); i += 32) row[i] = fp8_from(Fp8Format::kOcp, i == 0 ? 1 : 0x1p-7f);
+    for (const GemmScaling scaling : {GemmScaling::kBlocks, GemmScaling::kRows, GemmScaling::kTensor}) {
+      Fp8Product product(world, stream, row, scaling);
+      ASSERT_TRUE(product.op.has_value());
+      ASSERT_TRUE(product.call({product.scale.as<float>(), product.scale.as<float>()}).ok());
+      ASSERT_TRUE(drain(world, stream).ok());
+      for (const std::uint16_t bits : bits_in(product.y, stream)) ASSERT_EQ(float_from(Half{bits}), 1.015625f);
+      EXPECT_TRUE(product.op->close().ok());
+    }
+  });
+}
+
+TEST_P(GemmApi, RefusesScalesInWords) {
+  on_streams(1, options(), [&](World& world, Stream stream) {
+    if (!has_wgmma(world)) return;
+    const std::vector<std::uint8_t> row(64);
+    Fp8Product with(world, stream, row, GemmScaling::kTensor), without(world, stream, row, GemmScaling::kNone);
+    ASSERT_TRUE(with.op && without.op);
+    const float* const scale = with.scale.as<float>();
+    const auto message = [](Fp8Product& product, GemmScales scales) { return product.call(scales).message(); };
+    EXPECT_EQ(message(with, {nullptr, scale}), "x_scale is null; allowed: a device pointer");
+    EXPECT_EQ(message(with, {scale, nullptr}), "w_scale is null; allowed: a device pointer");
+    EXPECT_EQ(message(without, {scale, nullptr}), "x_scale is given; allowed: null, as GemmDesc.scaling is none");
+    EXPECT_EQ(message(without, {nullptr, scale}), "w_scale is given; allowed: null, as GemmDesc.scaling is none");
+    EXPECT_TRUE(contains(message(with, {with.y.as<float>(), scale}), "y overlaps x_scale"));
+    for (Fp8Product* product : {&with, &without}) EXPECT_TRUE(product->op->close().ok());
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GemmApi, ::testing::ValuesIn(kAllTargets), name_of_target);

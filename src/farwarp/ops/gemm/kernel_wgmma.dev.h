@@ -4,6 +4,7 @@
 #include "farwarp/ops/gemm/args.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
+#include "farwarp/tile/gemm/scaled_steps_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
 
 namespace farwarp::FARWARP_TARGET::gemm {
@@ -28,7 +29,26 @@ FARWARP_DEVICE void join_and_leave_call(const Args& args) {
 inline constexpr int kLoaderRegisters = 40, kMultiplierRegisters = 232;
 static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
 
-template <class T, int columns, bool swap_ab, int rows>
+/// [warpgroup] The `multiply` of multiply_and_finish() for e4m3 operands.
+template <class Tile, class Origin, class WaitBarrier>
+FARWARP_DEVICE auto scaled_steps(const Args& args, const Tile& tile, int multiplier, const Origin& origin,
+                                 const WaitBarrier& wait) {
+  return [&args, tile, multiplier, &origin, &wait](const Work& work, float(&sums)[Tile::kRowBlocks][Tile::kSums],
+                                                   tile::RingPosition<Tile::kStages>& at) {
+    const farwarp::tile::TileIndex from = origin(work);
+    const tile::StepScales scales(args.x_scales, args.w_scales, from.row + 64 * multiplier, args.m, from.column);
+    tile::multiply_scaled_steps(tile, multiplier, work.steps.first, work.steps.count, scales, sums, at, wait);
+    if (args.column_scales == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < Tile::kSums; ++i) {
+      const int column = from.column + farwarp::wgmma_sum(thread_index() % 128, i).column;
+      if (column < args.n) sums[0][i] = multiply(sums[0][i], load(Global<const float>(args.column_scales) + column));
+    }
+  };
+}
+
+/// `fp8`: x and w are e4m3 with scales. Their maps have pairs of numbers as elements.
+template <class T, int columns, bool swap_ab, int rows, bool fp8 = false>
 FARWARP_DEVICE void gemm_wgmma(const Args& args) {
   using Block = tile::WgmmaBlock<T, columns, farwarp::tile::gemm_boxes(columns, swap_ab), rows>;
   using Tile = typename Block::Tile;
@@ -75,7 +95,15 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
       return row % args.x_rows < farwarp::tile::first_box_rows(swap_ab, columns, args.grid.splits) ? args.out
                                                                                                    : args.out_rest;
     };
-    tile::multiply_and_store<swap_ab, true>(args, block, warpgroup - 1, turns, args.x_rows, origin, map_of, wait);
+    const auto store = [&](const auto& multiply) {
+      tile::multiply_and_store<swap_ab, true>(args, block, warpgroup - 1, turns, args.x_rows, origin, map_of, multiply);
+    };
+    if constexpr (fp8) {
+      static_assert(!swap_ab);
+      store(scaled_steps(args, tile, warpgroup - 1, origin, wait));
+    } else {
+      store(tile::unscaled_steps(tile, warpgroup - 1, wait));
+    }
   }
   report_expired(waits, args.view, args.slot, kSiteStage);
 }

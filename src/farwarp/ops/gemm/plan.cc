@@ -19,10 +19,28 @@ Status wrong(const char* field, std::int64_t value, const std::string& allowed) 
   return invalid_argument(fmt::format("GemmDesc.{} is {}; allowed: {}", field, value, allowed));
 }
 
-Status check_pitch(const char* field, std::int64_t pitch, int least) {
+Status check_pitch(const char* field, std::int64_t pitch, int least, int multiple) {
   constexpr std::int64_t kMost = std::int64_t{1} << 32;  // a tensor copy takes strides below 2^40 bytes
-  if (pitch != 0 && (pitch < least || pitch % 8 != 0 || pitch > kMost))
-    return wrong(field, pitch, fmt::format("0, or a multiple of 8 from {} to {}", least, kMost));
+  if (pitch != 0 && (pitch < least || pitch % multiple != 0 || pitch > kMost))
+    return wrong(field, pitch, fmt::format("0, or a multiple of {} from {} to {}", multiple, least, kMost));
+  return {};
+}
+
+Status check_scaling(const GemmDesc& desc, const MachineShape& shape) {
+  using Scaling = GemmScaling;
+  const Scaling scaling = desc.scaling;
+  if (scaling != Scaling::kNone && scaling != Scaling::kBlocks && scaling != Scaling::kRows &&
+      scaling != Scaling::kTensor)
+    return wrong("scaling", static_cast<int>(scaling), "kNone, kBlocks, kRows, kTensor");
+  const auto refuse = [](const char* field, const char* value, const char* allowed) {
+    return invalid_argument(fmt::format("GemmDesc.{} is {}; allowed: {}", field, value, allowed));
+  };
+  if (scaling != Scaling::kNone && shape.traits.matrix_unit != MatrixUnit::kWgmma)
+    return refuse("scaling", name_of(scaling), "none (CDNA has no kernels for e4m3 operands)");
+  if (scaling != Scaling::kBlocks && desc.x_scale_by_column)
+    return refuse("x_scale_by_column", "1", "0, or 1 with scaling blocks");
+  if (scaling != Scaling::kNone && desc.swap_ab == tile::SwapAb::kYes)
+    return refuse("swap_ab", "yes", "auto, no, and yes with scaling none");
   return {};
 }
 
@@ -31,13 +49,15 @@ Status check(const GemmDesc& desc) {
   if (desc.m < 1 || desc.m > kMost) return wrong("m", desc.m, fmt::format("1 to {}", kMost));
   if (desc.n < 8 || desc.n > kMost || desc.n % 8 != 0)
     return wrong("n", desc.n, fmt::format("a multiple of 8 up to {}", kMost));
-  if (desc.k < 8 || desc.k > kMost || desc.k % 8 != 0)
-    return wrong("k", desc.k, fmt::format("a multiple of 8 up to {}", kMost));
+  // Rows begin at multiples of 16 bytes.
+  const int multiple = desc.scaling == GemmScaling::kNone ? 8 : 16;
+  if (desc.k < multiple || desc.k > kMost || desc.k % multiple != 0)
+    return wrong("k", desc.k, fmt::format("a multiple of {} up to {}", multiple, kMost));
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return invalid_argument(fmt::format("GemmDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
   for (const Status& status :
-       {check_pitch("x_pitch", desc.x_pitch, desc.k), check_pitch("w_pitch", desc.w_pitch, desc.k),
-        check_pitch("y_pitch", desc.y_pitch, desc.n)}) {
+       {check_pitch("x_pitch", desc.x_pitch, desc.k, multiple), check_pitch("w_pitch", desc.w_pitch, desc.k, multiple),
+        check_pitch("y_pitch", desc.y_pitch, desc.n, 8)}) {
     if (!status.ok()) return status;
   }
   if (desc.max_sms < 0) return wrong("max_sms", desc.max_sms, "0 (all) or more");
@@ -59,10 +79,16 @@ Status check_mfma_pitches(const GemmDesc& desc) {
   return {};
 }
 
+std::span<const tile::Variant> kernels_of(const GemmDesc& desc, const MachineShape& shape) {
+  if (desc.scaling != GemmScaling::kNone) return gemm::kFp8Kernels;
+  if (shape.traits.matrix_unit == MatrixUnit::kWgmma) return gemm::kWgmmaKernels;
+  return gemm::kMfmaKernels;
+}
+
 }  // namespace
 
 Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
-  if (const Status status = check(desc); !status.ok()) return status;
+  if (const Status status = first_failure({check(desc), check_scaling(desc, shape)}); !status.ok()) return status;
   GemmPlan plan;
   plan.desc = desc;
   if (desc.x_pitch == 0) plan.desc.x_pitch = desc.k;
@@ -74,13 +100,12 @@ Result<GemmPlan> plan_gemm(const GemmDesc& desc, const MachineShape& shape) {
       return invalid_argument("GemmDesc.swap_ab is yes; allowed: auto, no (kernels of CDNA do not swap)");
   }
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
+  // A step of e4m3 operands has as many bytes and takes the matrix unit as long, but has twice the depth.
   const tile::TilingRequest request{.m = desc.m,
                                     .n = desc.n,
-                                    .k = desc.k,
+                                    .k = desc.k / plan.elements_per_word(),
                                     .dtype = desc.dtype,
-                                    .kernels = shape.traits.matrix_unit == MatrixUnit::kWgmma
-                                                   ? std::span<const tile::Variant>(gemm::kWgmmaKernels)
-                                                   : gemm::kMfmaKernels,
+                                    .kernels = kernels_of(desc, shape),
                                     .blocks = blocks,
                                     .columns = desc.tile_columns,
                                     .splits = desc.splits,

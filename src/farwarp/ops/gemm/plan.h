@@ -11,14 +11,30 @@
 
 namespace farwarp {
 
-/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]): all row-major, sums in fp32, rounded once.
+/// Whether x and w are e4m3, and what shares a scale. An element of x times its scale is the number meant; so of w.
+enum class GemmScaling : std::int8_t {
+  kNone,    ///< x and w have the dtype of y
+  kBlocks,  ///< e4m3; x_scale [m, ceil(k / 128)], w_scale [ceil(n / 128), ceil(k / 128)], as DeepSeek-V3's checkpoints
+  kRows,    ///< e4m3; x_scale [m], w_scale [n]
+  kTensor,  ///< e4m3; x_scale [1], w_scale [1]
+};
+constexpr const char* name_of(GemmScaling scaling) {
+  constexpr const char* kNames[] = {"none", "blocks", "rows", "tensor"};
+  const auto number = static_cast<unsigned>(scaling);
+  return number < 4 ? kNames[number] : "?";
+}
+
+/// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]): all row-major, sums in fp32, rounded once. Of e4m3 operands the matrix
+/// unit keeps about 14 bits of a sum of 128 of k; such sums are scaled and added in fp32.
 struct GemmDesc {
-  int m = 0;                   ///< 1 or more
-  int n = 0;                   ///< a multiple of 8
-  int k = 0;                   ///< a multiple of 8
-  DType dtype = DType::kBf16;  ///< of x, w, bias and y: kBf16 or kF16
+  int m = 0;                                 ///< 1 or more
+  int n = 0;                                 ///< a multiple of 8
+  int k = 0;                                 ///< a multiple of 8; with scaling of 16
+  DType dtype = DType::kBf16;                ///< of bias and y, without scaling also of x and w: kBf16 or kF16
+  GemmScaling scaling = GemmScaling::kNone;  ///< others: on Hopper
+  bool x_scale_by_column = false;            ///< with kBlocks: x_scale is [ceil(k / 128), m]
   bool has_bias = false;
-  // Elements from one row to the next, multiples of 8; 0: rows are contiguous.
+  // Elements from one row to the next, multiples of 8, with scaling of x and w of 16; 0: rows are contiguous.
   std::int64_t x_pitch = 0;
   std::int64_t w_pitch = 0;
   std::int64_t y_pitch = 0;
@@ -31,6 +47,8 @@ struct GemmDesc {
 
 struct GemmPlan : tile::Tiling {
   GemmDesc desc;  ///< with pitches filled in
+  /// Of x and w in 16 bits, which tensor maps copy.
+  int elements_per_word() const { return desc.scaling == GemmScaling::kNone ? 1 : 2; }
   std::string to_string() const;
 };
 

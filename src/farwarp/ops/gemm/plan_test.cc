@@ -44,6 +44,25 @@ TEST(GemmPlan, CoversEveryShapeOfTheChallengeAndOddOnes) {
   }
 }
 
+TEST(GemmPlan, OfE4m3HasStepsOf128) {
+  for (const GemmScaling scaling : {GemmScaling::kBlocks, GemmScaling::kRows, GemmScaling::kTensor}) {
+    const auto plan = plan_gemm({.m = 300, .n = 4096, .k = 2000, .scaling = scaling}, kH200);
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    EXPECT_EQ(plan->steps, 16);
+    EXPECT_EQ(plan->elements_per_word(), 2);
+    EXPECT_EQ(plan->kernel.find("gemm_fp8_bf16_"), 0u) << plan->kernel;
+    EXPECT_EQ(128 % plan->columns, 0) << "all columns of a tile share their scale of w";
+  }
+  EXPECT_EQ(error_of({.m = 8, .n = 64, .k = 72, .scaling = GemmScaling::kRows}),
+            "GemmDesc.k is 72; allowed: a multiple of 16 up to 16777216");
+  EXPECT_EQ(error_of({.m = 8, .n = 64, .k = 64, .scaling = static_cast<GemmScaling>(9)}),
+            "GemmDesc.scaling is 9; allowed: kNone, kBlocks, kRows, kTensor");
+  EXPECT_EQ(error_of({.m = 8, .n = 64, .k = 64, .scaling = GemmScaling::kTensor, .x_scale_by_column = true}),
+            "GemmDesc.x_scale_by_column is 1; allowed: 0, or 1 with scaling blocks");
+  EXPECT_NE(error_of({.m = 8, .n = 64, .k = 64, .scaling = GemmScaling::kRows, .w_pitch = 72}).find("w_pitch is 72"),
+            std::string::npos);
+}
+
 TEST(GemmPlan, FillsTheMachineWhereThereIsLittle) {
   // Without splits, 18 tiles would leave 114 of 132 multiprocessors idle.
   const auto plan = plan_gemm({.m = 64, .n = 2304, .k = 7168}, kH200);

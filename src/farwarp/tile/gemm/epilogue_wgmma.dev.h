@@ -262,17 +262,17 @@ FARWARP_DEVICE void attend_cluster_sum() {
 }
 
 /// [warpgroup] Multiplies the multiplier's rows of each of the block's works and finishes them. `origin(work)` is where
-/// the tile begins.
-template <class Block, class Finish, class Origin, class WaitBarrier>
-FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid, Turns turns, const Finish& finisher,
-                                        const Origin& origin, const WaitBarrier& wait) {
+/// the tile begins. `multiply(work, sums, at)` sums the work's steps as multiply_steps() does.
+template <class Block, class Finish, class Origin, class Multiply>
+FARWARP_DEVICE void multiply_and_finish(const TileGrid& grid, Turns turns, const Finish& finisher, const Origin& origin,
+                                        const Multiply& multiply) {
   using Tile = typename Block::Tile;
   RingPosition<Tile::kStages> at;
   for (int number = turns.first; number < grid.works(); number += turns.stride) {
     const Work work = work_at(grid, number);
     float sums[Tile::kRowBlocks][Tile::kSums];
     const TraceStart multiplied = trace_start();
-    multiply_steps(block.tile(), finisher.multiplier, work.steps.count, sums, at, wait);
+    multiply(work, sums, at);
     trace_warp(multiplied, TraceWork::kMultiply, work.tile);
     const TraceStart stored = trace_start();
     finisher.finish(origin(work), work.split, sums);
@@ -283,11 +283,12 @@ FARWARP_DEVICE void multiply_and_finish(const Block& block, const TileGrid& grid
 
 /// [warpgroup] The role of multiplier number `multiplier`: multiplies its rows of each of the block's works and stores
 /// them. `Args`: an argument block with the members grid, bias and n. `origin(work)` is where the work's tile begins,
-/// `map_of(row)` the tensor map with which a box that begins in row `row` of the result is stored.
+/// `map_of(row)` the tensor map with which a box that begins in row `row` of the result is stored. `multiply`: of
+/// multiply_and_finish().
 /// `swap_ab`: A is w, and the tile is stored transposed. `x_rows`: rows of the result in a tile.
-template <bool swap_ab, bool four_splits, class Args, class Block, class Origin, class MapOf, class WaitBarrier>
+template <bool swap_ab, bool four_splits, class Args, class Block, class Origin, class MapOf, class Multiply>
 FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int multiplier, Turns turns, int x_rows,
-                                       const Origin& origin, const MapOf& map_of, const WaitBarrier& wait) {
+                                       const Origin& origin, const MapOf& map_of, const Multiply& multiply) {
   using T = typename Block::Tile::Element;
   const auto send_box = [&](int row, int column, Shared<std::byte> box) { store_box(map_of(row), row, column, box); };
   const Finisher<Block, swap_ab, decltype(send_box), four_splits> finisher{
@@ -299,7 +300,7 @@ FARWARP_DEVICE void multiply_and_store(const Args& args, const Block& block, int
       .x_rows = x_rows,
       .send_box = send_box,
       .writer = {block.boxes(multiplier), 1 + multiplier}};
-  multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
+  multiply_and_finish<Block>(args.grid, turns, finisher, origin, multiply);
 }
 
 }  // namespace farwarp::FARWARP_TARGET::tile

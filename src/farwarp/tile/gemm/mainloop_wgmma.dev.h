@@ -88,6 +88,16 @@ FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
   if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(previous));
 }
 
+/// What multiplies a work of the role of multiplier number `multiplier` (epilogue_wgmma.dev.h) if both operands have the
+/// result's type.
+template <class Tile, class WaitBarrier>
+FARWARP_DEVICE auto unscaled_steps(const Tile& tile, int multiplier, const WaitBarrier& wait) {
+  return [tile, multiplier, &wait](const Work& work, float(&sums)[Tile::kRowBlocks][Tile::kSums],
+                                   RingPosition<Tile::kStages>& at) {
+    multiply_steps(tile, multiplier, work.steps.count, sums, at, wait);
+  };
+}
+
 // ---- a block: its shared memory, and the role of the multipliers ----------------------------------------------------
 
 template <class T, int columns, int buffers = 2, int rows = kWgmmaRows>

@@ -57,6 +57,7 @@ Status RankRun::measure(const BenchOptions& bench_options) {
   std::vector<Contender> contenders;
   Status status = add_contenders(
       contest, "gemm", [this] { return enqueue(); }, true, contenders);
+  if (is_scaled()) outcome_.no_baseline = "cuBLASLt's products here have 16-bit operands";
   if (!bench_options.baselines) outcome_.no_baseline = "not asked for";
   if (status.ok() && outcome_.no_baseline.empty()) status = open_baseline(contest, contenders);
   if (!status.ok()) return status;
@@ -115,18 +116,17 @@ Status RankRun::add_contenders(harness::Contest& contest, const std::string& nam
 }
 
 /// The larger of two times: memory reads each operand once and writes the result once; the matrix unit works at its
-/// rate while clocks are high.
+/// rate while clocks are high, of e4m3 numbers at twice that of bf16.
 harness::Floor RankRun::floor(const Ceilings& ceilings) {
   const GemmDesc& desc = config_.desc;
   const double gigaflops = 2e-9 * desc.m * desc.n * desc.k;
-  const double megabytes =
-      2e-6 * (double{1.0} * desc.m * desc.k + double{1.0} * desc.n * desc.k + double{1.0} * desc.m * desc.n);
-  const double mma_us = ceilings.mma_bf16_tflops_short > 0 ? gigaflops / ceilings.mma_bf16_tflops_short * 1e3 : 0;
+  const double operand_bytes = is_scaled() ? 1 : 2, rate = ceilings.mma_bf16_tflops_short * (is_scaled() ? 2 : 1);
+  const double megabytes = 1e-6 * (operand_bytes * desc.k * (double{1} * desc.m + desc.n) + 2.0 * desc.m * desc.n);
+  const double mma_us = rate > 0 ? gigaflops / rate * 1e3 : 0;
   const double memory_us = ceilings.hbm_read_gb_s > 0 ? megabytes / ceilings.hbm_read_gb_s * 1e3 : 0;
   if (mma_us == 0 && memory_us == 0) return {};
   if (mma_us >= memory_us)
-    return {mma_us, fmt::format("matrix unit ({:.1f} GFLOP at {:.0f} TFLOP/s); {}", gigaflops,
-                                ceilings.mma_bf16_tflops_short, ceilings.source)};
+    return {mma_us, fmt::format("matrix unit ({:.1f} GFLOP at {:.0f} TFLOP/s); {}", gigaflops, rate, ceilings.source)};
   return {memory_us,
           fmt::format("memory ({:.1f} MB at {:.0f} GB/s); {}", megabytes, ceilings.hbm_read_gb_s, ceilings.source)};
 }

@@ -17,12 +17,14 @@ using harness::Params;
 const std::vector<ParamInfo> kParams = {
     {"m", "256", "1 or more"},
     {"n", "384", "a multiple of 8"},
-    {"k", "256", "a multiple of 8"},
+    {"k", "256", "a multiple of 8; with scaling of 16"},
     {"has_bias", "0", "0|1"},
     {"dtype", "bf16", "bf16|fp16"},
-    {"x_pitch", "0", "0 (contiguous rows) or elements, a multiple of 8; w_pitch and y_pitch likewise"},
+    {"scaling", "none", "none|blocks|rows|tensor: others than none: x and w are e4m3 with scales, on Hopper"},
+    {"x_scale_by_column", "0", "1, with scaling=blocks: x_scale is [ceil(k / 128), m]"},
+    {"x_pitch", "0", "0 (contiguous rows) or elements, a multiple of 8, with scaling of 16; w_pitch likewise"},
     {"w_pitch", "0", "as x_pitch"},
-    {"y_pitch", "0", "as x_pitch"},
+    {"y_pitch", "0", "0 (contiguous rows) or elements, a multiple of 8"},
     {"swap_ab", "auto", "auto (the plan's choice), on Hopper also no|yes: yes: a tile's rows are rows of w"},
     {"tile_rows", "0", "0 (the plan's choice), on Hopper also a height that has a kernel: 64, 128, 256"},
     {"tile_columns", "0", "0 (the plan's choice), on Hopper also a width that has a kernel"},
@@ -39,6 +41,10 @@ Result<CheckConfig> read_config(const Params& params) {
       {"none", Residue::kNone}, {"centred", Residue::kCentred}, {"shifted", Residue::kShifted}};
   static constexpr Choice<tile::SwapAb> kSwapAb[] = {
       {"auto", tile::SwapAb::kAuto}, {"no", tile::SwapAb::kNo}, {"yes", tile::SwapAb::kYes}};
+  static constexpr Choice<GemmScaling> kScalings[] = {{"none", GemmScaling::kNone},
+                                                      {"blocks", GemmScaling::kBlocks},
+                                                      {"rows", GemmScaling::kRows},
+                                                      {"tensor", GemmScaling::kTensor}};
   constexpr int kMost = 1 << 24;
   harness::ParamReader reader(params, kParams);
   CheckConfig config;
@@ -48,6 +54,8 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.k = reader.small_integer("k", 8, kMost);
   desc.has_bias = reader.flag("has_bias");
   desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
+  desc.scaling = reader.choice("scaling", kScalings);
+  desc.x_scale_by_column = reader.flag("x_scale_by_column");
   desc.x_pitch = reader.integer("x_pitch", 0, kMost);
   desc.w_pitch = reader.integer("w_pitch", 0, kMost);
   desc.y_pitch = reader.integer("y_pitch", 0, kMost);
@@ -60,13 +68,22 @@ Result<CheckConfig> read_config(const Params& params) {
   config.residue = reader.choice("residue", kResidues);
   if (config.residue != Residue::kNone) {
     if (desc.k <= kResiduePieces * desc.m) reader.reject("k", reader.text("k"), "more than 3 * m with a residue");
+    if (desc.scaling != GemmScaling::kNone) reader.reject("scaling", reader.text("scaling"), "none with a residue");
     if (desc.has_bias) reader.reject("has_bias", reader.text("has_bias"), "0 with a residue");
     if (config.inputs != InputKind::kAuto) reader.reject("inputs", reader.text("inputs"), "auto with a residue");
     config.inputs = InputKind::kNormal;
   }
   config.graph = reader.flag("graph");
-  for (const char* name : {"n", "k", "x_pitch", "w_pitch", "y_pitch"}) {
+  const bool scaled = desc.scaling != GemmScaling::kNone;
+  if (scaled && config.inputs == InputKind::kTiny)
+    reader.reject("inputs", reader.text("inputs"), "auto, exact, uniform, normal, mean with scaling");
+  for (const char* name : {"n", "y_pitch"}) {
     if (reader.integer(name, 0, kMost) % 8 != 0) reader.reject(name, reader.text(name), "a multiple of 8");
+  }
+  for (const char* name : {"k", "x_pitch", "w_pitch"}) {
+    const int multiple = scaled ? 16 : 8;
+    if (reader.integer(name, 0, kMost) % multiple != 0)
+      reader.reject(name, reader.text(name), fmt::format("a multiple of {}", multiple));
   }
   if (!reader.status().ok()) return reader.status();
   return config;
@@ -74,8 +91,10 @@ Result<CheckConfig> read_config(const Params& params) {
 
 std::string describe(const CheckConfig& config) {
   const GemmDesc& desc = config.desc;
-  return fmt::format("gemm, {} x {} x {}{}, {}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "",
-                     name_of(desc.dtype));
+  return fmt::format(
+      "gemm, {} x {} x {}{}, {}{}", desc.m, desc.n, desc.k, desc.has_bias ? " with bias" : "",
+      desc.scaling == GemmScaling::kNone ? "" : fmt::format("e4m3 with {} scales -> ", name_of(desc.scaling)),
+      name_of(desc.dtype));
 }
 
 void for_bench(CheckConfig& config) {
@@ -88,7 +107,8 @@ const bool kRegistered = [] {
        .summary = "matrix product on one device, each rank its own",
        .params = kParams,
        .make = harness::rank_case_maker<RankRun>(read_config, describe, for_bench),
-       .submission = Params{{"x_pitch", "0"}, {"w_pitch", "0"}, {"y_pitch", "0"}, {"graph", "0"}}});
+       .submission =
+           Params{{"scaling", "none"}, {"x_pitch", "0"}, {"w_pitch", "0"}, {"y_pitch", "0"}, {"graph", "0"}}});
   return true;
 }();
 

@@ -46,6 +46,35 @@ TEST(GemmCases, EverySplit) {
   }
 }
 
+// k has a last step of 16 and one of 112, n a last block of 8 columns and one of 120.
+TEST(GemmCases, EveryKernelOfE4m3) {
+  for (const tile::Variant& kernel : gemm::kFp8Kernels) {
+    for (const char* scaling : {"blocks", "rows", "tensor"}) {
+      for (const int m : {1, kernel.rows - 3, 3 * kernel.rows + 9}) {
+        expect_pass(fmt::format("m={},n=264,k=272,has_bias=1,scaling={}", m, scaling) + settings_of(kernel));
+        expect_pass(fmt::format("m={},n=248,k=624,scaling={}", m, scaling) + settings_of(kernel));
+      }
+    }
+  }
+}
+
+TEST(GemmCases, E4m3InManySchedules) {
+  expect_pass("m=140,n=136,k=400,swap_ab=no,tile_rows=64,tile_columns=64,max_sms=2,scaling=blocks", 50);
+  expect_pass("m=140,n=264,k=400,tile_rows=128,tile_columns=128,max_sms=2,scaling=rows,has_bias=1", 20);
+  for (const char* columns : {"64", "128"})
+    expect_pass(std::string("m=140,n=72,k=1040,splits=2,has_bias=1,scaling=blocks,tile_columns=") + columns, 20);
+  expect_pass("m=100,n=136,k=1040,splits=4,scaling=blocks,tile_columns=128", 20);
+}
+
+TEST(GemmCases, E4m3OperandsAsCallersHaveThem) {
+  expect_pass("m=70,n=136,k=272,scaling=blocks,x_scale_by_column=1");
+  expect_pass("m=70,n=136,k=272,scaling=blocks,x_pitch=288,w_pitch=320,y_pitch=144,graph=1");
+  for (const char* inputs : {"uniform", "normal", "mean"}) {
+    for (const char* dtype : {"bf16", "fp16"})
+      expect_pass(fmt::format("m=70,n=136,k=2000,scaling=blocks,inputs={},dtype={}", inputs, dtype));
+  }
+}
+
 TEST(GemmCases, Edges) {
   for (const char* m : {"1", "64", "65", "129"}) {
     for (const char* n : {"8", "40", "136"}) {
@@ -91,6 +120,20 @@ TEST(GemmCases, WavesOfMatrixInstructions) {
 }
 
 TEST(GemmCases, RefusesInWords) {
+  for (const auto& [settings, part] : std::initializer_list<std::pair<const char*, const char*>>{
+           {"m=8,n=64,k=72,scaling=blocks", "k is '72'"},
+           {"m=8,n=64,k=64,scaling=blocks,x_pitch=72", "x_pitch is '72'"},
+           {"m=8,n=64,k=64,scaling=rows,x_scale_by_column=1", "GemmDesc.x_scale_by_column is 1"},
+           {"m=8,n=64,k=64,scaling=rows,swap_ab=yes", "GemmDesc.swap_ab is yes"},
+           {"m=8,n=64,k=64,scaling=rows,tile_columns=192", "GemmDesc.tile_columns is 192"},
+           {"m=8,n=64,k=64,scaling=rows,inputs=tiny", "inputs is 'tiny'"},
+           {"m=8,n=64,k=64,scaling=rows,residue=centred", "scaling is 'rows'"}}) {
+    const CaseResult refused = run(settings);
+    EXPECT_FALSE(refused.outcome.pass) << settings;
+    EXPECT_NE(refused.outcome.detail.find(part), std::string::npos) << refused.outcome.detail;
+  }
+  const CaseResult elsewhere = run("m=8,n=64,k=64,scaling=rows", 1, TargetKind::kEmuGfx942);
+  EXPECT_NE(elsewhere.outcome.detail.find("GemmDesc.scaling is rows"), std::string::npos) << elsewhere.outcome.detail;
   EXPECT_FALSE(run("m=4,n=12,k=8").outcome.pass);
   const CaseResult wide = run("m=100,n=64,k=64,tile_columns=40");
   EXPECT_NE(wide.outcome.detail.find("GemmDesc.tile_columns is 40"), std::string::npos) << wide.outcome.detail;

@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <span>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/harness/submission.h"
+#include "farwarp/ops/gemm/case/scaled_operand.h"
 #include "farwarp/ops/gemm/reference.h"
 
 namespace farwarp::gemm {
@@ -15,6 +17,8 @@ namespace {
 
 using harness::DeviceBuffer;
 using harness::RandomStream;
+
+constexpr std::uint64_t kScales = 103;  // the stream of scales
 
 }  // namespace
 
@@ -35,10 +39,19 @@ Status RankRun::open(int sets) {
   sets_.resize(size(sets));
   set_ = sets_.data();
   for (Buffers& set : sets_) {
-    Status status = harness::create_buffers(world_->device(), {{&set.x, size(desc.m * desc.x_pitch) * 2},
-                                                               {&set.w, size(desc.n * desc.w_pitch) * 2},
+    const std::size_t element = is_scaled() ? 1 : 2;
+    Status status = harness::create_buffers(world_->device(), {{&set.x, size(desc.m * desc.x_pitch) * element},
+                                                               {&set.w, size(desc.n * desc.w_pitch) * element},
                                                                {&set.bias, size(desc.n) * 2},
                                                                {&set.y, size(desc.m * desc.y_pitch) * 2}});
+    if (status.ok() && is_scaled()) {
+      const ScaleBlock of_x = scale_block_of_x(desc), of_w = scale_block_of_w(desc);
+      const auto scales = [&](int rows, ScaleBlock block) {
+        return size((rows + block.rows - 1) / block.rows) * size((desc.k + block.depth - 1) / block.depth) * 4;
+      };
+      status = harness::create_buffers(world_->device(),
+                                       {{&set.x_scale, scales(desc.m, of_x)}, {&set.w_scale, scales(desc.n, of_w)}});
+    }
     if (!status.ok()) return status;
   }
   return {};
@@ -47,6 +60,8 @@ Status RankRun::open(int sets) {
 Status RankRun::fill(Buffers& buffers, int call) {
   const GemmDesc& desc = config_.desc;
   buffers.call = call;
+  // With scaling each of two scales is 1 or 2, and their squares 2.5 on average.
+  const std::int64_t products = is_scaled() ? std::int64_t{desc.k} * 25 / 4 : desc.k;
   // Elements between rows are poison.
   const auto matrix = [&](Operand operand, int rows, int columns, std::int64_t pitch) {
     std::vector<std::uint16_t> values(size(rows * pitch), harness::kPoison16);
@@ -57,7 +72,7 @@ Status RankRun::fill(Buffers& buffers, int call) {
       if (config_.residue == Residue::kShifted) {
         harness::fill_normal(stream, 1, 1, desc.dtype, row_values);
       } else {
-        fill_operand(kind_in_call(config_.inputs, call), operand, desc.dtype, desc.k, stream, row_values);
+        fill_operand(kind_in_call(config_.inputs, call), operand, desc.dtype, products, stream, row_values);
       }
     }
     return values;
@@ -66,10 +81,29 @@ Status RankRun::fill(Buffers& buffers, int call) {
   buffers.host_w = matrix(Operand::kW, desc.n, desc.k, desc.w_pitch);
   if (config_.residue != Residue::kNone) buffers.taken_away = make_residue(desc, buffers.host_x, buffers.host_w);
   if (desc.has_bias) buffers.host_bias = matrix(Operand::kBias, 1, desc.n, desc.n);
-  Status status = buffers.x.upload(buffers.host_x.data(), buffers.host_x.size() * 2, *stream_);
-  if (status.ok()) status = buffers.w.upload(buffers.host_w.data(), buffers.host_w.size() * 2, *stream_);
+  Status status = upload_operands(buffers);
   if (status.ok()) status = buffers.bias.upload(buffers.host_bias.data(), buffers.host_bias.size() * 2, *stream_);
   return status.ok() ? buffers.y.poison(*stream_) : status;
+}
+
+/// With scaling rounds the host's copies to what is uploaded.
+Status RankRun::upload_operands(Buffers& buffers) {
+  const auto upload = [&](DeviceBuffer& to, const auto& from) {
+    return to.upload(from.data(), from.size() * sizeof from[0], *stream_);
+  };
+  if (!is_scaled()) return first_failure({upload(buffers.x, buffers.host_x), upload(buffers.w, buffers.host_w)});
+  const GemmDesc& desc = config_.desc;
+  const InputKind kind = kind_in_call(config_.inputs, buffers.call);
+  const auto scale = [&](std::uint64_t operand, ScaleBlock block, std::int64_t pitch,
+                         std::vector<std::uint16_t>& values) {
+    const RandomStream random(options_.seed, {kScales, operand, size(buffers.call), size(rank_)});
+    return scale_operand(kind, desc.dtype, block, desc.k, pitch, random, values);
+  };
+  const ScaledOperand x = scale(0, scale_block_of_x(desc), desc.x_pitch, buffers.host_x);
+  const ScaledOperand w = scale(1, scale_block_of_w(desc), desc.w_pitch, buffers.host_w);
+  const int steps = static_cast<int>(x.scales.size() / size(desc.m));
+  return first_failure({upload(buffers.x, x.codes), upload(buffers.w, w.codes), upload(buffers.w_scale, w.scales),
+                        upload(buffers.x_scale, desc.x_scale_by_column ? transposed(x.scales, steps) : x.scales)});
 }
 
 // -- calling
@@ -84,7 +118,9 @@ Status RankRun::enqueue() {
     return harness::submission()->call(*bootstrap_, world_->device(), *stream_, inputs,
                                        {{"y", type, {desc.m, desc.n}, {}, set_->y.get()}});
   }
-  return (*op_)(set_->x.get(), set_->w.get(), config_.desc.has_bias ? set_->bias.get() : nullptr, set_->y.get(),
+  GemmScales scales;
+  if (is_scaled()) scales = {set_->x_scale.as<float>(), set_->w_scale.as<float>()};
+  return (*op_)(set_->x.get(), set_->w.get(), scales, config_.desc.has_bias ? set_->bias.get() : nullptr, set_->y.get(),
                 *stream_);
 }
 
@@ -114,6 +150,7 @@ SumOfProducts RankRun::product() const {
   product.rows = desc.m;
   product.columns = desc.n;
   product.k = desc.k;
+  product.roundings.short_sums = is_scaled();
   product.terms.push_back({rows_of(set_->host_x, desc.x_pitch), rows_of(set_->host_w, desc.w_pitch), set_->host_bias});
   return product;
 }

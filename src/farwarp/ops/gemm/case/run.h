@@ -44,12 +44,14 @@ class RankRun : public harness::RankRun {
   /// The inputs and outputs of one call. The oracle uses the host's copies.
   struct Buffers {
     int call = 0;
-    harness::DeviceBuffer x, w, bias, y;
-    std::vector<std::uint16_t> host_x, host_w, host_bias;
-    std::vector<harness::PartialSum> taken_away;  // with a residue
+    harness::DeviceBuffer x, w, bias, y, x_scale, w_scale;
+    std::vector<std::uint16_t> host_x, host_w, host_bias;  // with scaling what e4m3 numbers and scales mean
+    std::vector<harness::PartialSum> taken_away;           // with a residue
   };
 
+  bool is_scaled() const { return config_.desc.scaling != GemmScaling::kNone; }
   Status fill(Buffers& buffers, int call);
+  Status upload_operands(Buffers& buffers);
   Status enqueue();
   SumOfProducts product() const;
   Status verify(const harness::DeviceBuffer& y);

@@ -46,7 +46,8 @@ FARWARP_DEVICE void multiplier_role(const Args& args, const Block& block, int mu
   using Tile = typename Block::Tile;
   const auto map_of = [&](int) -> const TensorMap& { return args.out; };
   tile::multiply_and_store<swap_ab, false>(args, block, multiplier, turns_of(args),
-                                           swap_ab ? Tile::kColumns : Tile::kRows, origin, map_of, wait);
+                                           swap_ab ? Tile::kColumns : Tile::kRows, origin, map_of,
+                                           tile::unscaled_steps(block.tile(), multiplier, wait));
 }
 
 }  // namespace farwarp::FARWARP_TARGET::ag_gemm

@@ -123,7 +123,8 @@ struct SwapAbByWords {
     const auto origin = [](const Work& work) {  // without args.order, which with swap_ab is in_order()
       return TileIndex{work.at.row * Tile::kRows, work.at.column * Tile::kColumns};
     };
-    tile::multiply_and_finish(block, args.grid, turns, finisher, origin, wait);
+    tile::multiply_and_finish<Block>(args.grid, turns, finisher, origin,
+                                     tile::unscaled_steps(block.tile(), multiplier, wait));
   }
 
   template <class WaitBarrier>
