@@ -23,10 +23,10 @@ struct ScaleCounts {
   std::int64_t x, w;
 };
 ScaleCounts scales_of(const GemmDesc& desc) {
-  const std::int64_t steps = (desc.k + tile::kScaledDepth - 1) / tile::kScaledDepth;
+  const std::int64_t steps = tile::scaled_blocks(desc.k);
   switch (desc.scaling) {
     case GemmScaling::kNone: return {0, 0};
-    case GemmScaling::kBlocks: return {desc.m * steps, (desc.n + tile::kScaledDepth - 1) / tile::kScaledDepth * steps};
+    case GemmScaling::kBlocks: return {desc.m * steps, tile::scaled_blocks(desc.n) * steps};
     case GemmScaling::kRows: return {desc.m, desc.n};
     case GemmScaling::kTensor: return {1, 1};
   }
@@ -97,7 +97,7 @@ Status Gemm::State::set_operands(const void* x, const void* w, void* y) {
 
 void Gemm::State::set_scales(const GemmScales& scales) {
   const GemmDesc& desc = plan.desc;
-  const std::int64_t steps = (desc.k + tile::kScaledDepth - 1) / tile::kScaledDepth;
+  const std::int64_t steps = tile::scaled_blocks(desc.k);
   switch (desc.scaling) {
     case GemmScaling::kNone: return;
     case GemmScaling::kBlocks:

@@ -7,22 +7,10 @@
 #include "farwarp/base/half.h"
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/tile/gemm/scales.h"
 #include "farwarp/tile/gemm/tiling.h"
 
 namespace farwarp {
-
-/// Whether x and w are e4m3, and what shares a scale. An element of x times its scale is the number meant; so of w.
-enum class GemmScaling : std::int8_t {
-  kNone,    ///< x and w have the dtype of y
-  kBlocks,  ///< e4m3; x_scale [m, ceil(k / 128)], w_scale [ceil(n / 128), ceil(k / 128)], as DeepSeek-V3's checkpoints
-  kRows,    ///< e4m3; x_scale [m], w_scale [n]
-  kTensor,  ///< e4m3; x_scale [1], w_scale [1]
-};
-constexpr const char* name_of(GemmScaling scaling) {
-  constexpr const char* kNames[] = {"none", "blocks", "rows", "tensor"};
-  const auto number = static_cast<unsigned>(scaling);
-  return number < 4 ? kNames[number] : "?";
-}
 
 /// y[m, n] = x[m, k] * w[n, k]^T (+ bias[n]): all row-major, sums in fp32, rounded once. Of e4m3 operands the matrix
 /// unit keeps about 14 bits of a sum of 128 of k; such sums are scaled and added in fp32.

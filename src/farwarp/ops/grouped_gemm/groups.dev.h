@@ -1,0 +1,100 @@
+// Where each group's rows lie, and which tile a block computes. The host does not know the groups' rows: each block
+// reads them when the kernel begins, and adds up the tiles.
+#pragma once
+
+#include "farwarp/ops/grouped_gemm/args.h"
+#include "farwarp/substrate/device.h"
+
+namespace farwarp::FARWARP_TARGET::grouped_gemm {
+
+using namespace farwarp::grouped_gemm;
+
+/// Rows of x, and of y.
+struct RowRange {
+  int begin = 0, end = 0;
+};
+
+/// A number in device memory that is not allowed.
+struct BadRows {
+  bool is_bad = false;
+  std::uint64_t allowed = 0, found = 0;
+};
+
+/// [thread] The rows of a group; none if they are not allowed, which `bad` then says.
+FARWARP_DEVICE RowRange rows_of(const Args& args, int group, BadRows& bad) {
+  const Global<const std::int32_t> rows(args.rows);
+  if (args.masked != 0) {
+    const int count = load(rows + group), begin = group * args.max_rows;
+    if (count >= 0 && count <= args.max_rows) return {begin, begin + count};
+    bad = {true, static_cast<std::uint64_t>(args.max_rows), static_cast<std::uint64_t>(std::int64_t{count})};
+    return {};
+  }
+  const int begin = load(rows + group), end = load(rows + group + 1);
+  if (begin >= 0 && begin <= end && end <= args.max_rows) return {begin, end};
+  bad = {true, static_cast<std::uint64_t>(args.max_rows), static_cast<std::uint64_t>(std::int64_t{begin < 0 ? begin : end})};
+  return {};
+}
+
+/// A tile of y.
+struct Work {
+  int group;
+  RowRange rows;  ///< of the group, from the tile's first on
+  int column;     ///< number of the tile's columns
+};
+
+/// `tile_rows`: rows of a tile.
+template <int tile_rows>
+class GroupTable {
+ public:
+  /// `memory`: shared, 4 bytes for each group.
+  FARWARP_DEVICE explicit GroupTable(Shared<std::byte> memory) : through_(reinterpret_cast<std::int32_t*>(memory.raw)) {}
+
+  /// [warp] A block_sync() must follow. Lanes return what they found wrong.
+  FARWARP_DEVICE BadRows build(const Args& args) const {
+    BadRows bad;
+    int before = 0;
+    for (int first = 0; first < args.groups; first += Target::kWarpSize) {
+      const int group = first + lane_index();
+      const RowRange rows = group < args.groups ? rows_of(args, group, bad) : RowRange{};
+      int tiles = (rows.end - rows.begin + tile_rows - 1) / tile_rows;
+#pragma unroll
+      for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
+        const int other = shuffle(tiles, (lane_index() - distance) & (Target::kWarpSize - 1));
+        if (lane_index() >= distance) tiles += other;
+      }
+      tiles += before;
+      if (group < args.groups) store(through_ + group, tiles);
+      before = shuffle(tiles, Target::kWarpSize - 1);
+    }
+    return bad;
+  }
+
+  /// [thread] How many tiles y has.
+  FARWARP_DEVICE int works(const Args& args) const { return load(through_ + (args.groups - 1)) * args.column_tiles; }
+
+  /// [thread] Work `number`: groups in their order, of a group a column of tiles after the other, so that blocks that
+  /// run side by side read the same rows of w.
+  FARWARP_DEVICE Work work(const Args& args, int number) const {
+    const int tile = number / args.column_tiles;
+    int group = 0, past = args.groups - 1;  // the first group whose tiles end after `tile`
+    while (group < past) {
+      const int middle = (group + past) / 2;
+      if (load(through_ + middle) > tile) {
+        past = middle;
+      } else {
+        group = middle + 1;
+      }
+    }
+    const int before = group == 0 ? 0 : load(through_ + (group - 1));
+    const int tiles = load(through_ + group) - before, in_group = number - before * args.column_tiles;
+    BadRows bad;
+    RowRange rows = rows_of(args, group, bad);
+    rows.begin += in_group % tiles * tile_rows;
+    return {group, rows, in_group / tiles};
+  }
+
+ private:
+  Shared<std::int32_t> through_;  ///< tiles of rows of the groups up to this one
+};
+
+}  // namespace farwarp::FARWARP_TARGET::grouped_gemm
