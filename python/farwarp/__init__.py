@@ -35,6 +35,7 @@ from .errors import (
 )
 from .flash_decode import FlashDecode
 from .gemm import Fp8Gemm, Gemm
+from .grouped_gemm import GroupedGemm
 from .moe import MoeAllToAll, MoeReceived
 from .moe_rows import MoeRows, MoeRowsAllToAll
 from .operator import Operator
@@ -59,6 +60,7 @@ __all__ = [
     "Gemm",
     "GemmAllReduce",
     "GemmReduceScatter",
+    "GroupedGemm",
     "InternalError",
     "InvalidArgumentError",
     "MismatchError",

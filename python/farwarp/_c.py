@@ -56,6 +56,12 @@ GemmDesc = _desc(
     ("dtype", DLDataType),
     *_each(c_int32, "max_sms scaling x_scale_by_column"),
 )
+GroupedGemmDesc = _desc(
+    "farwarp_grouped_gemm_desc",
+    *_each(c_int32, "groups max_rows n k"),
+    ("dtype", DLDataType),
+    *_each(c_int32, "scaling group_rows activation has_bias expected_rows max_sms"),
+)
 ProductDesc = _desc(
     "farwarp_product_desc",
     *_each(c_int32, "kind m n k has_bias return_x"),
@@ -149,6 +155,10 @@ FUNCTIONS: dict[str, tuple[type | None, ...]] = {
     "gemm_call": (_I, *[_P] * 6),
     "gemm_call_scaled": (_I, *[_P] * 8),
     "gemm_close": _CLOSE,
+    "grouped_gemm_desc_init_sized": _INIT,
+    "grouped_gemm_create": _CREATE,
+    "grouped_gemm_call": (_I, *[_P] * 9),
+    "grouped_gemm_close": _CLOSE,
     "product_desc_init_sized": _INIT,
     "product_create": _CREATE,
     "product_call": (_I, *[_P] * 7),

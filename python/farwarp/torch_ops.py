@@ -12,6 +12,7 @@ stream. On the emulator tensors are in the host's memory and a call waits.
 
     gemm(op, x, w, bias=None)                          Gemm
     fp8_gemm(op, x, w, x_scale, w_scale, bias=None)    Fp8Gemm
+    grouped_gemm(op, x, w, rows, x_scale=None, w_scale=None, bias=None)   GroupedGemm
     ag_gemm(op, x, w, bias=None)                       AllGatherGemm
     ag_gemm_x(op, x, w, bias=None) -> (out, all_x)     with return_x
     gemm_rs(op, x, w, bias=None)                       GemmReduceScatter
@@ -42,12 +43,14 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 
+from . import torch_calls
 from .all_reduce import AllReduce
 from .attention import Attention
 from .dtypes import torch_type
 from .errors import InvalidArgumentError, MisuseError
 from .flash_decode import FlashDecode
 from .gemm import Fp8Gemm, Gemm
+from .grouped_gemm import GroupedGemm
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, GemmAllReduce, GemmReduceScatter
@@ -120,6 +123,7 @@ def _forget(name: str, gone: weakref.ref[Operator]) -> None:
 _FORMS = {
     "gemm": "a Gemm",
     "fp8_gemm": "an Fp8Gemm",
+    "grouped_gemm": "a GroupedGemm",
     "ag_gemm": "an AllGatherGemm",
     "ag_gemm_x": "an AllGatherGemm with return_x",
     "gemm_rs": "a GemmReduceScatter",
@@ -135,6 +139,7 @@ _FORMS = {
 _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (  # each is given an operator of its class
     (Gemm, lambda operator: "gemm"),
     (Fp8Gemm, lambda operator: "fp8_gemm"),
+    (GroupedGemm, lambda operator: "grouped_gemm"),
     (AllGatherGemm, lambda operator: "ag_gemm_x" if operator.return_x else "ag_gemm"),
     (GemmReduceScatter, lambda operator: "gemm_rs"),
     (GemmAllReduce, lambda operator: "gemm_ar"),
@@ -173,95 +178,20 @@ def _find(op: str, forms: tuple[str, ...]) -> Any:  # of the class that the form
     return operator
 
 
-# ---- what the ops call
-
-
-def _attention(
-    operator: Attention,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *more: torch.Tensor | None,
-    **to: torch.Tensor,
-) -> OpResults:
-    sinks, starts, key_starts, counts, table = more
-    return operator(
-        q, k, v, sinks=sinks, query_starts=starts, key_starts=key_starts, key_counts=counts, block_table=table, **to
-    )
-
-
-def _decode(
-    operator: FlashDecode,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    table: torch.Tensor,
-    lengths: torch.Tensor,
-    *more: torch.Tensor | None,
-    **to: torch.Tensor,
-) -> OpResults:
-    k_scale, v_scale, sinks = more
-    return operator(q, k, v, table, lengths, k_scale=k_scale, v_scale=v_scale, sinks=sinks, **to)
-
-
-def _dispatch(
-    operator: MoeAllToAll,
-    x: torch.Tensor,
-    indices: torch.Tensor,
-    weights: torch.Tensor,
-    count: torch.Tensor | None,
-    **to: torch.Tensor,
-) -> OpResults:
-    out = None
-    if to:
-        out = MoeReceived(to["recv_x"], to["counts"], to["offsets"], to["origins"], to.get("scales"))
-    recv_x, counts, offsets, origins, scales = operator.dispatch(x, indices, weights, count=count, out=out)
-    received = recv_x, counts, offsets, origins
-    return received if scales is None else (*received, scales)
-
-
-def _combine(
-    operator: MoeAllToAll, y: torch.Tensor, indices: torch.Tensor, count: torch.Tensor | None, **to: torch.Tensor
-) -> OpResults:
-    if indices.shape[0] != operator.tokens:
-        raise InvalidArgumentError(
-            f"indices has {indices.shape[0]} rows; allowed: {operator.tokens}, those of the dispatch"
-        )
-    return operator.combine(y, **to)
-
-
-def _fused(
-    operator: MoeAllToAll,
-    x: torch.Tensor,
-    indices: torch.Tensor,
-    weights: torch.Tensor,
-    table: torch.Tensor | None,
-    count: torch.Tensor | None,
-    **to: torch.Tensor,
-) -> OpResults:
-    return operator.fused(x, indices, weights, expert_table=table, count=count, **to)
-
-
-def _fixed(operator: WithSpecs, *_inputs: object) -> tuple[TensorSpec, ...]:
-    return operator.result_specs()
-
-
-def _rows_of(tensor: int) -> Callable[..., tuple[TensorSpec, ...]]:
-    """A result of [rows of an input, hidden]."""
-    return lambda operator, *inputs: (TensorSpec((inputs[tensor].shape[0], operator.hidden), operator.dtype),)
-
-
 class _Op(NamedTuple):
     name: str
     forms: tuple[str, ...]  # of operators that it takes
     inputs: str  # of its schema
     outputs: str  # names of the results
     call: Callable[..., OpResults]  # (operator, inputs..., results by name if they are given)
-    results: Callable[..., tuple[TensorSpec, ...]] = _fixed  # (operator, inputs...) -> shape and type of each
+    results: Callable[..., tuple[TensorSpec, ...]] = (
+        torch_calls.fixed
+    )  # (operator, inputs...) -> shape and type of each
 
 
 _PRODUCT = "Tensor x, Tensor w, Tensor? bias=None"
 _SCALED_PRODUCT = "Tensor x, Tensor w, Tensor x_scale, Tensor w_scale, Tensor? bias=None"
+_GROUPED = "Tensor x, Tensor w, Tensor rows, Tensor? x_scale=None, Tensor? w_scale=None, Tensor? bias=None"
 _ATTENTION = (
     "Tensor q, Tensor k, Tensor v, Tensor? sinks=None, Tensor? query_starts=None, Tensor? key_starts=None, "
     "Tensor? key_counts=None, Tensor? block_table=None"
@@ -275,21 +205,22 @@ _RECEIVED = " ".join(MoeReceived._fields[:4])
 _OPS = (
     _Op("gemm", ("gemm",), _PRODUCT, "out", Gemm.__call__),
     _Op("fp8_gemm", ("fp8_gemm",), _SCALED_PRODUCT, "out", Fp8Gemm.__call__),
+    _Op("grouped_gemm", ("grouped_gemm",), _GROUPED, "out", GroupedGemm.__call__),
     _Op("ag_gemm", ("ag_gemm",), _PRODUCT, "out", AllGatherGemm.__call__),
     _Op("ag_gemm_x", ("ag_gemm_x",), _PRODUCT, "out all_x", AllGatherGemm.__call__),
     _Op("gemm_rs", ("gemm_rs",), _PRODUCT, "out", GemmReduceScatter.__call__),
     _Op("gemm_ar", ("gemm_ar",), _PRODUCT, "out", GemmAllReduce.__call__),
     _Op("all_reduce", ("all_reduce",), "Tensor x", "out", AllReduce.__call__, AllReduce.result_specs),
-    _Op("attention", ("attention",), _ATTENTION, "out", _attention),
-    _Op("attention_lse", ("attention_lse",), _ATTENTION, "out lse", _attention),
-    _Op("flash_decode", ("flash_decode",), _DECODE, "out", _decode),
-    _Op("flash_decode_lse", ("flash_decode_lse",), _DECODE, "out lse", _decode),
+    _Op("attention", ("attention",), _ATTENTION, "out", torch_calls.attention),
+    _Op("attention_lse", ("attention_lse",), _ATTENTION, "out lse", torch_calls.attention),
+    _Op("flash_decode", ("flash_decode",), _DECODE, "out", torch_calls.decode),
+    _Op("flash_decode_lse", ("flash_decode_lse",), _DECODE, "out lse", torch_calls.decode),
     _Op(
         "moe_dispatch",
         ("moe",),
         f"{_TOKENS}, Tensor? count=None",
         _RECEIVED,
-        _dispatch,
+        torch_calls.dispatch,
         lambda moe, *_: moe.received_specs(),
     ),
     _Op(
@@ -297,19 +228,24 @@ _OPS = (
         ("moe_fp8",),
         f"{_TOKENS}, Tensor? count=None",
         f"{_RECEIVED} scales",
-        _dispatch,
+        torch_calls.dispatch,
         lambda moe, *_: moe.received_specs(),
     ),
     _Op(
-        "moe_combine", ("moe", "moe_fp8"), "Tensor y, Tensor indices, Tensor? count=None", "out", _combine, _rows_of(1)
+        "moe_combine",
+        ("moe", "moe_fp8"),
+        "Tensor y, Tensor indices, Tensor? count=None",
+        "out",
+        torch_calls.combine,
+        torch_calls.rows_of(1),
     ),
     _Op(
         "moe_fused",
         ("moe", "moe_fp8"),
         f"{_TOKENS}, Tensor? expert_table=None, Tensor? count=None",
         "out",
-        _fused,
-        _rows_of(0),
+        torch_calls.fused,
+        torch_calls.rows_of(0),
     ),
 )
 

@@ -189,6 +189,50 @@ FARWARP_EXPORT farwarp_code farwarp_gemm_call_scaled(farwarp_gemm* gemm, const D
 /* Collective; the streams that used it must be idle. Frees the handle in any case. So do all functions of this name. */
 FARWARP_EXPORT farwarp_code farwarp_gemm_close(farwarp_gemm* gemm);
 
+typedef enum farwarp_group_rows {
+  FARWARP_GROUP_OFFSETS = 0, /* group g has rows offsets[g] to offsets[g + 1] - 1 of x [max_rows, k] */
+  FARWARP_GROUP_COUNTS = 1   /* group g has the first counts[g] rows of x[g], of x [groups, max_rows, k] */
+} farwarp_group_rows;
+typedef enum farwarp_activation {
+  FARWARP_NO_ACTIVATION = 0, /* w [groups, n, k] */
+  FARWARP_SWIGLU = 1,        /* w [groups, 2 n, k], the gate's rows first: y = silu(gate) * up */
+  FARWARP_CLAMPED_SWIGLU = 2 /* the same as in gpt-oss */
+} farwarp_activation;
+
+/* Products of groups of rows with matrices of their own, as the experts of a MoE layer take them (on Hopper):
+ * y = x * w[group of the row]^T (+ bias[group]). */
+typedef struct farwarp_grouped_gemm farwarp_grouped_gemm;
+typedef struct farwarp_grouped_gemm_desc {
+  size_t bytes;
+  int32_t groups;        /* 1 to 512 */
+  int32_t max_rows;      /* of x, or of each group */
+  int32_t n, k;          /* n, of y, is a multiple of 8, with an activation of 64; k of 8, with scaling of 16 */
+  DLDataType dtype;      /* of y and bias, without scaling also of x and w: bfloat16, the default, or float16 */
+  int32_t scaling;       /* farwarp_gemm_scaling: FARWARP_SCALE_NONE, the default, or FARWARP_SCALE_BLOCKS */
+  int32_t group_rows;    /* farwarp_group_rows; FARWARP_GROUP_OFFSETS */
+  int32_t activation;    /* farwarp_activation; FARWARP_NO_ACTIVATION */
+  int32_t has_bias;      /* 0, the default, or 1 */
+  int32_t expected_rows; /* of a group, for the choice of a kernel; 0, the default: by max_rows */
+  int32_t max_sms;       /* multiprocessors of a call; 0, the default: all */
+} farwarp_grouped_gemm_desc;
+FARWARP_EXPORT farwarp_code farwarp_grouped_gemm_desc_init_sized(farwarp_grouped_gemm_desc* desc, size_t bytes);
+#define farwarp_grouped_gemm_desc_init(desc) farwarp_grouped_gemm_desc_init_sized((desc), sizeof *(desc))
+/* Collective; a world of one rank is enough. */
+FARWARP_EXPORT farwarp_code farwarp_grouped_gemm_create(farwarp_world* world, const farwarp_grouped_gemm_desc* desc,
+                                                        farwarp_grouped_gemm** gemm);
+/* x, w    as above; with scaling of uint8 or the device's e4m3 (DLPack 1.1)
+ * x_scale [rows of x..., ceil(k / 128)] float32 with scaling, else NULL
+ * w_scale [groups, ceil(n / 128), ceil(k / 128)] float32 with scaling, else NULL; with an activation
+ *         [groups, 2 ceil(n / 128), ...], the gate's first
+ * rows    [groups + 1] or [groups] int32. A number that is not allowed ends the call with FARWARP_BAD_INPUT.
+ * bias    [groups, rows of a group's w] with has_bias, else NULL
+ * y       [max_rows, n] or [groups, max_rows, n]; rows of no group are not written */
+FARWARP_EXPORT farwarp_code farwarp_grouped_gemm_call(farwarp_grouped_gemm* gemm, const DLTensor* x, const DLTensor* w,
+                                                      const DLTensor* x_scale, const DLTensor* w_scale,
+                                                      const DLTensor* rows, const DLTensor* bias, DLTensor* y,
+                                                      void* stream);
+FARWARP_EXPORT farwarp_code farwarp_grouped_gemm_close(farwarp_grouped_gemm* gemm);
+
 typedef enum farwarp_product_kind {
   FARWARP_ALL_GATHER_GEMM = 0,
   FARWARP_GEMM_REDUCE_SCATTER = 1,

@@ -61,6 +61,7 @@ struct Sized {
 const Sized kSized[] = {
     SIZED(farwarp_world_desc, heap_bytes, 24),
     SIZED(farwarp_gemm_desc, x_scale_by_column, 36),
+    SIZED(farwarp_grouped_gemm_desc, max_sms, 48),
     SIZED(farwarp_product_desc, max_sms, 40),
     SIZED(farwarp_all_reduce_desc, max_sms, 24),
     SIZED(farwarp_moe_desc, send_only_blocks, 68),

@@ -59,7 +59,9 @@ Result<GemmDesc> read(const farwarp_gemm_desc* given) {
   return result;
 }
 
-constexpr std::int64_t tile::scaled_blocks(std::int64_t size) { return (size + tile::kScaledDepth - 1) / tile::kScaledDepth; }
+constexpr std::int64_t tile::scaled_blocks(std::int64_t size) {
+  return (size + tile::kScaledDepth - 1) / tile::kScaledDepth;
+}
 
 /// The scales of an operand: `blocks` by `steps` of them with GemmScaling::kBlocks, of `rows` rows.
 const float* read_scale(Tensors& tensors, GemmScaling scaling, const char* name, const DLTensor* tensor,
@@ -82,7 +84,8 @@ const float* read_x_scale(Tensors& tensors, const GemmDesc& desc, const DLTensor
   return read_scale(tensors, desc.scaling, "x_scale", tensor, desc.m, steps, desc.m);
 }
 const float* read_w_scale(Tensors& tensors, const GemmDesc& desc, const DLTensor* tensor) {
-  return read_scale(tensors, desc.scaling, "w_scale", tensor, tile::scaled_blocks(desc.n), tile::scaled_blocks(desc.k), desc.n);
+  return read_scale(tensors, desc.scaling, "w_scale", tensor, tile::scaled_blocks(desc.n), tile::scaled_blocks(desc.k),
+                    desc.n);
 }
 
 Result<ProductDesc> read(const farwarp_product_desc* given) {

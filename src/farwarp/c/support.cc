@@ -61,6 +61,7 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"MoeHandle.", ""},
     {"topk_weights", "weights"},
     {"ParallelGemmDesc.", "desc."},
+    {"GroupedGemmDesc.", "desc."},
     {"GemmDesc.", "desc."},
     {"AllReduceDesc.", "desc."},
     {"Qwen3Limits.", "desc."},

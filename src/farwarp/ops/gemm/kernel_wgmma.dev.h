@@ -35,7 +35,7 @@ FARWARP_DEVICE auto scaled_steps(const Args& args, const Tile& tile, int multipl
                                  const tile::Turn<Tile::kMultipliers>& turn, const Origin& origin,
                                  const WaitBarrier& wait) {
   return [&args, tile, multiplier, &turn, &origin, &wait](const Work& work, float(&sums)[Tile::kRowBlocks][Tile::kSums],
-                                                   tile::RingPosition<Tile::kStages>& at) {
+                                                          tile::RingPosition<Tile::kStages>& at) {
     const farwarp::tile::TileIndex from = origin(work);
     const farwarp::tile::ScaleStrides& of_w = args.w_scales;
     const int of_columns[] = {from.column / farwarp::tile::kScaledDepth * static_cast<int>(of_w.row_stride)};

@@ -22,13 +22,13 @@ struct Args {
   WorldView view;
   std::uint32_t slot;
   std::int32_t groups, n, steps;
-  std::int32_t max_rows;      ///< masked: room of a group; else rows of x
-  std::int32_t column_tiles;  ///< of y
-  std::int32_t masked;        ///< `rows` are the groups' counts of rows; else where their rows begin
-  std::int32_t clamped;       ///< gated: Activation::kClampedSwiGlu
-  const std::int32_t* rows;   ///< [groups], or not masked [groups + 1]
-  const void* bias;           ///< [groups, rows of a group's w], or null
-  void* y_rows;               ///< [rows of x, n]
+  std::int32_t max_rows;                  ///< masked: room of a group; else rows of x
+  std::int32_t column_tiles;              ///< of y
+  std::int32_t masked;                    ///< `rows` are the groups' counts of rows; else where their rows begin
+  std::int32_t clamped;                   ///< gated: Activation::kClampedSwiGlu
+  const std::int32_t* rows;               ///< [groups], or not masked [groups + 1]
+  const void* bias;                       ///< [groups, rows of a group's w], or null
+  void* y_rows;                           ///< [rows of x, n]
   tile::ScaleStrides x_scales, w_scales;  ///< of e4m3 operands; of w those of the first group
   std::int32_t w_scales_of_matrix;        ///< elements from one group's to the next; gated: gate's, then up's
 };

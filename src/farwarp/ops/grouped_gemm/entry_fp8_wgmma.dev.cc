@@ -4,10 +4,8 @@
 
 namespace farwarp::FARWARP_TARGET::grouped_gemm {
 
-#define FARWARP_ENTRY(name, T, rows, columns, gated, fp8)            \
-  FARWARP_KERNEL(name, Args, farwarp::tile::wgmma_threads(rows)) {   \
-    Kernel<T, columns, rows, gated, fp8>(args).run();                \
-  }
+#define FARWARP_ENTRY(name, T, rows, columns, gated, fp8) \
+  FARWARP_KERNEL(name, Args, farwarp::tile::wgmma_threads(rows)) { Kernel<T, columns, rows, gated, fp8>(args).run(); }
 FARWARP_GROUPED_FP8(FARWARP_ENTRY)
 
 }  // namespace farwarp::FARWARP_TARGET::grouped_gemm

@@ -14,16 +14,15 @@ namespace {
 
 std::uint64_t configuration_of(const GroupedGemmDesc& desc) {
   return hash_of({desc.groups, desc.max_rows, desc.n, desc.k, static_cast<int>(desc.dtype),
-                  static_cast<int>(desc.scaling), static_cast<int>(desc.rows), static_cast<int>(desc.activation),
+                  static_cast<int>(desc.scaling), static_cast<int>(desc.group_rows), static_cast<int>(desc.activation),
                   desc.has_bias, desc.expected_rows, desc.max_sms, desc.tile_rows, desc.tile_columns});
 }
 
 Status check_pointers(const GroupedGemmDesc& desc, const GroupedGemmTensors& tensors) {
   constexpr int kAlignment = 16;
-  if (const Status status =
-          first_failure({check_pointer("x", tensors.x, kAlignment), check_pointer("w", tensors.w, kAlignment),
-                         check_pointer("rows", tensors.rows, sizeof(std::int32_t)),
-                         check_pointer("y", tensors.y, kAlignment)});
+  if (const Status status = first_failure(
+          {check_pointer("x", tensors.x, kAlignment), check_pointer("w", tensors.w, kAlignment),
+           check_pointer("rows", tensors.rows, sizeof(std::int32_t)), check_pointer("y", tensors.y, kAlignment)});
       !status.ok())
     return status;
   struct Optional {
@@ -57,9 +56,8 @@ Status check_memory(const GroupedGemmPlan& plan, const GroupedGemmTensors& tenso
       {{"x", tensors.x, rows * desc.k * operand_bytes},
        {"w", tensors.w, rows_of_w * desc.k * operand_bytes},
        {"x_scale", tensors.x_scale, rows * steps * 4},
-       {"w_scale", tensors.w_scale,
-        std::int64_t{desc.groups} * plan.parts() * tile::scaled_blocks(desc.n) * steps * 4},
-       {"rows", tensors.rows, (desc.groups + (desc.rows == GroupRows::kOffsets ? 1 : 0)) * std::int64_t{4}},
+       {"w_scale", tensors.w_scale, std::int64_t{desc.groups} * plan.parts() * tile::scaled_blocks(desc.n) * steps * 4},
+       {"rows", tensors.rows, (desc.groups + (desc.group_rows == GroupRows::kOffsets ? 1 : 0)) * std::int64_t{4}},
        {"bias", tensors.bias, rows_of_w * bytes}},
       {{"y", tensors.y, rows * desc.n * bytes}});
 }
@@ -128,7 +126,7 @@ Result<GroupedGemm> GroupedGemm::create(World& world, const GroupedGemmDesc& des
   args.steps = plan->steps;
   args.max_rows = desc.max_rows;
   args.column_tiles = plan->column_tiles;
-  args.masked = desc.rows == GroupRows::kCounts ? 1 : 0;
+  args.masked = desc.group_rows == GroupRows::kCounts ? 1 : 0;
   args.clamped = desc.activation == Activation::kClampedSwiGlu ? 1 : 0;
   const std::int64_t steps = tile::scaled_blocks(desc.k);
   args.x_scales = {nullptr, steps, 1};

@@ -28,7 +28,7 @@ struct Product {
     w = bf16_buffer(world.device(), stream, kGroups * kN * kK, 1);
     y = bf16_buffer(world.device(), stream, all * kN, 0);
     auto created = GroupedGemm::create(
-        world, {.groups = kGroups, .max_rows = kRows, .n = kN, .k = kK, .rows = rows_given, .max_sms = 2});
+        world, {.groups = kGroups, .max_rows = kRows, .n = kN, .k = kK, .group_rows = rows_given, .max_sms = 2});
     EXPECT_TRUE(created.ok()) << created.status().to_string();
     if (created.ok()) op.emplace(std::move(*created));
     EXPECT_TRUE(harness::create_buffers(world.device(), {{&rows, 64}}).ok());
@@ -37,9 +37,7 @@ struct Product {
     if (Status status = rows.upload(numbers.data(), numbers.size() * 4, stream); !status.ok()) return status;
     return (*op)(tensors(), stream);
   }
-  GroupedGemmTensors tensors() {
-    return {.x = x.get(), .w = w.get(), .rows = rows.as<std::int32_t>(), .y = y.get()};
-  }
+  GroupedGemmTensors tensors() { return {.x = x.get(), .w = w.get(), .rows = rows.as<std::int32_t>(), .y = y.get()}; }
   /// How many rows of y are kK; the others must be 0.
   int rows_written() {
     const auto bits = bits_in(y, stream);
@@ -96,10 +94,10 @@ TEST_P(GroupedGemmApi, WrongRowsAreFoundOnTheDevice) {
     std::vector<std::int32_t> numbers;
     const char* found;
   };
-  for (const Wrong& wrong : {Wrong{GroupRows::kOffsets, {0, 10, 5, 20}, "5"},
-                             Wrong{GroupRows::kOffsets, {0, 10, 20, 41}, "41"},
-                             Wrong{GroupRows::kOffsets, {-1, 10, 20, 30}, "-1"},
-                             Wrong{GroupRows::kCounts, {0, 41, 3}, "41"}, Wrong{GroupRows::kCounts, {1, 2, -7}, "-7"}}) {
+  for (const Wrong& wrong :
+       {Wrong{GroupRows::kOffsets, {0, 10, 5, 20}, "5"}, Wrong{GroupRows::kOffsets, {0, 10, 20, 41}, "41"},
+        Wrong{GroupRows::kOffsets, {-1, 10, 20, 30}, "-1"}, Wrong{GroupRows::kCounts, {0, 41, 3}, "41"},
+        Wrong{GroupRows::kCounts, {1, 2, -7}, "-7"}}) {
     on_product(wrong.rows, [&](Product& product) {
       ASSERT_TRUE(product.call(wrong.numbers).ok());
       const Status status = drain(product.world, product.stream);
@@ -107,7 +105,9 @@ TEST_P(GroupedGemmApi, WrongRowsAreFoundOnTheDevice) {
       EXPECT_TRUE(contains(status.message(), "rows of a group")) << status.message();
       EXPECT_TRUE(contains(status.message(), wrong.found)) << status.message();
       ASSERT_TRUE(product.world.recover({product.stream}).ok());
-      ASSERT_TRUE(product.call(product.counts ? std::vector<std::int32_t>{1, 1, 1} : std::vector<std::int32_t>{0, 1, 2, 3}).ok());
+      ASSERT_TRUE(
+          product.call(product.counts ? std::vector<std::int32_t>{1, 1, 1} : std::vector<std::int32_t>{0, 1, 2, 3})
+              .ok());
       EXPECT_TRUE(drain(product.world, product.stream).ok());
     });
   }

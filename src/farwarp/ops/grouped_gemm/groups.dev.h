@@ -31,7 +31,8 @@ FARWARP_DEVICE RowRange rows_of(const Args& args, int group, BadRows& bad) {
   }
   const int begin = load(rows + group), end = load(rows + group + 1);
   if (begin >= 0 && begin <= end && end <= args.max_rows) return {begin, end};
-  bad = {true, static_cast<std::uint64_t>(args.max_rows), static_cast<std::uint64_t>(std::int64_t{begin < 0 ? begin : end})};
+  bad = {true, static_cast<std::uint64_t>(args.max_rows),
+         static_cast<std::uint64_t>(std::int64_t{begin < 0 ? begin : end})};
   return {};
 }
 
@@ -47,7 +48,8 @@ template <int tile_rows>
 class GroupTable {
  public:
   /// `memory`: shared, 4 bytes for each group.
-  FARWARP_DEVICE explicit GroupTable(Shared<std::byte> memory) : through_(reinterpret_cast<std::int32_t*>(memory.raw)) {}
+  FARWARP_DEVICE explicit GroupTable(Shared<std::byte> memory)
+      : through_(reinterpret_cast<std::int32_t*>(memory.raw)) {}
 
   /// [warp] A block_sync() must follow. Lanes return what they found wrong.
   FARWARP_DEVICE BadRows build(const Args& args) const {

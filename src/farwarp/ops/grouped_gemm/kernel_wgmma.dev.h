@@ -135,9 +135,8 @@ class Kernel {
       int of_columns[kParts];
 #pragma unroll
       for (int part = 0; part < kParts; ++part)
-        of_columns[part] =
-            (work.group * kParts + part) * args_.w_scales_of_matrix +
-            first_column(work) / farwarp::tile::kScaledDepth * static_cast<int>(of_w.row_stride);
+        of_columns[part] = (work.group * kParts + part) * args_.w_scales_of_matrix +
+                           first_column(work) / farwarp::tile::kScaledDepth * static_cast<int>(of_w.row_stride);
       const tile::StepScales<kParts> scales(args_.x_scales, work.rows.begin + 64 * multiplier, work.rows.end, of_w,
                                             of_columns);
       tile::multiply_scaled_steps(block_.tile(), multiplier, turn, 0, args_.steps, scales, sums, at, wait);

@@ -24,11 +24,12 @@ Status check(const GroupedGemmDesc& desc, const MachineShape& shape) {
     return {StatusCode::kUnavailable, "grouped_gemm has kernels for Hopper; allowed: targets cuda, emu_sm90"};
   if (desc.groups < 1 || desc.groups > grouped_gemm::kMostGroups)
     return wrong("groups", desc.groups, fmt::format("1 to {}", grouped_gemm::kMostGroups));
-  if (desc.max_rows < 1 || desc.max_rows > kMost) return wrong("max_rows", desc.max_rows, fmt::format("1 to {}", kMost));
+  if (desc.max_rows < 1 || desc.max_rows > kMost)
+    return wrong("max_rows", desc.max_rows, fmt::format("1 to {}", kMost));
   if (desc.scaling != GemmScaling::kNone && desc.scaling != GemmScaling::kBlocks)
     return wrong("scaling", static_cast<int>(desc.scaling), "kNone, kBlocks");
-  if (desc.rows != GroupRows::kOffsets && desc.rows != GroupRows::kCounts)
-    return wrong("rows", static_cast<int>(desc.rows), "kOffsets, kCounts");
+  if (desc.group_rows != GroupRows::kOffsets && desc.group_rows != GroupRows::kCounts)
+    return wrong("group_rows", static_cast<int>(desc.group_rows), "kOffsets, kCounts");
   if (desc.activation != Activation::kNone && desc.activation != Activation::kSwiGlu &&
       desc.activation != Activation::kClampedSwiGlu)
     return wrong("activation", static_cast<int>(desc.activation), "kNone, kSwiGlu, kClampedSwiGlu");
@@ -40,9 +41,9 @@ Status check(const GroupedGemmDesc& desc, const MachineShape& shape) {
   if (desc.dtype != DType::kBf16 && desc.dtype != DType::kF16)
     return invalid_argument(
         fmt::format("GroupedGemmDesc.dtype is {}; allowed: bf16, fp16", name_or_number(desc.dtype)));
-  for (const auto& [field, value] : {std::pair{"expected_rows", desc.expected_rows}, std::pair{"max_sms", desc.max_sms},
-                                     std::pair{"tile_rows", desc.tile_rows},
-                                     std::pair{"tile_columns", desc.tile_columns}}) {
+  for (const auto& [field, value] :
+       {std::pair{"expected_rows", desc.expected_rows}, std::pair{"max_sms", desc.max_sms},
+        std::pair{"tile_rows", desc.tile_rows}, std::pair{"tile_columns", desc.tile_columns}}) {
     if (value < 0) return wrong(field, value, "0 (the plan's choice) or more");
   }
   return {};
@@ -51,7 +52,7 @@ Status check(const GroupedGemmDesc& desc, const MachineShape& shape) {
 /// Rows of a group that the plan reckons with.
 int expected_rows(const GroupedGemmDesc& desc) {
   if (desc.expected_rows > 0) return desc.expected_rows;
-  return desc.rows == GroupRows::kCounts ? desc.max_rows : static_cast<int>(ceil_div(desc.max_rows, desc.groups));
+  return desc.group_rows == GroupRows::kCounts ? desc.max_rows : static_cast<int>(ceil_div(desc.max_rows, desc.groups));
 }
 
 /// Tiles of 64 rows for few rows, wide ones where the matrix unit is the bound and columns fill them.
@@ -106,8 +107,8 @@ Result<GroupedGemmPlan> plan_grouped_gemm(const GroupedGemmDesc& desc, const Mac
 }
 
 std::string GroupedGemmPlan::to_string() const {
-  return fmt::format("{}: tiles of {} x {}, {} columns of tiles, {} steps; {} blocks of {} threads, {} KB shared", kernel,
-                     rows, columns / parts(), column_tiles, steps, blocks, threads, shared_bytes / 1024);
+  return fmt::format("{}: tiles of {} x {}, {} columns of tiles, {} steps; {} blocks of {} threads, {} KB shared",
+                     kernel, rows, columns / parts(), column_tiles, steps, blocks, threads, shared_bytes / 1024);
 }
 
 }  // namespace farwarp

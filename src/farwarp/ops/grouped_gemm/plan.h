@@ -26,14 +26,15 @@ enum class Activation : std::int8_t {
 
 /// y = x * w[group of the row]^T (+ bias[group]): row-major, sums in fp32, rounded once.
 struct GroupedGemmDesc {
-  int groups = 0;                            ///< 1 to 512; experts
-  int max_rows = 0;                          ///< GroupRows: of x, or of each group
-  int n = 0;                                 ///< columns of y: a multiple of 8; of 64 with an activation
-  int k = 0;                                 ///< a multiple of 8, with scaling of 16
-  DType dtype = DType::kBf16;                ///< of bias and y, without scaling also of x and w: kBf16 or kF16
-  GemmScaling scaling = GemmScaling::kNone;  ///< kNone or kBlocks, of each group's w; with an activation gate's and up's
-                                             ///< rows have blocks of their own: w_scale [groups, 2, n / 128, k / 128]
-  GroupRows rows = GroupRows::kOffsets;
+  int groups = 0;              ///< 1 to 512; experts
+  int max_rows = 0;            ///< GroupRows: of x, or of each group
+  int n = 0;                   ///< columns of y: a multiple of 8; of 64 with an activation
+  int k = 0;                   ///< a multiple of 8, with scaling of 16
+  DType dtype = DType::kBf16;  ///< of bias and y, without scaling also of x and w: kBf16 or kF16
+  GemmScaling scaling =
+      GemmScaling::kNone;  ///< kNone or kBlocks, of each group's w; with an activation gate's and up's
+                           ///< rows have blocks of their own: w_scale [groups, 2, n / 128, k / 128]
+  GroupRows group_rows = GroupRows::kOffsets;
   Activation activation = Activation::kNone;
   bool has_bias = false;  ///< [groups, rows of a group's w]
   int expected_rows = 0;  ///< of a group: what the plan reckons with; 0: max_rows, of kOffsets a group's part of it
@@ -53,7 +54,7 @@ struct GroupedGemmPlan {
 
   /// Rows of x and y.
   std::int64_t all_rows() const {
-    return std::int64_t{desc.max_rows} * (desc.rows == GroupRows::kCounts ? desc.groups : 1);
+    return std::int64_t{desc.max_rows} * (desc.group_rows == GroupRows::kCounts ? desc.groups : 1);
   }
   /// Matrices of n rows in a group's w.
   int parts() const { return desc.activation == Activation::kNone ? 1 : 2; }

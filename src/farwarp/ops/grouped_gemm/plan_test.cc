@@ -47,21 +47,21 @@ TEST(GroupedGemmPlan, MostGroupsFitIntoSharedMemory) {
   for (const int rows : {64, 128}) {
     for (const int columns : {128, 256}) {
       if (rows == 64 && columns == 256) continue;
-      const GroupedGemmPlan most = plan(
-          {.groups = 512, .max_rows = 4096, .n = 512, .k = 512, .tile_rows = rows, .tile_columns = columns});
+      const GroupedGemmPlan most =
+          plan({.groups = 512, .max_rows = 4096, .n = 512, .k = 512, .tile_rows = rows, .tile_columns = columns});
       EXPECT_LE(most.shared_bytes, kH200.traits.shared_bytes) << most.to_string();
     }
   }
 }
 
 TEST(GroupedGemmPlan, ReckonsWithTheExpectedRows) {
-  const GroupedGemmDesc desc{.groups = 8, .max_rows = 512, .n = 512, .k = 512, .rows = GroupRows::kCounts};
+  const GroupedGemmDesc desc{.groups = 8, .max_rows = 512, .n = 512, .k = 512, .group_rows = GroupRows::kCounts};
   EXPECT_EQ(plan(desc).rows, 128);
   GroupedGemmDesc few = desc;
   few.expected_rows = 9;
   EXPECT_EQ(plan(few).rows, 64);
   GroupedGemmDesc offsets = desc;
-  offsets.rows = GroupRows::kOffsets;
+  offsets.group_rows = GroupRows::kOffsets;
   EXPECT_EQ(plan(offsets).rows, 64) << "512 rows of 8 groups";
 }
 
@@ -77,8 +77,8 @@ TEST(GroupedGemmPlan, RefusesInWords) {
   EXPECT_EQ(with([](auto& desc) { desc.scaling = GemmScaling::kRows; }),
             "GroupedGemmDesc.scaling is 2; allowed: kNone, kBlocks");
   EXPECT_EQ(with([](auto& desc) { desc.dtype = DType::kF32; }), "GroupedGemmDesc.dtype is fp32; allowed: bf16, fp16");
-  EXPECT_EQ(with([](auto& desc) { desc.rows = static_cast<GroupRows>(2); }),
-            "GroupedGemmDesc.rows is 2; allowed: kOffsets, kCounts");
+  EXPECT_EQ(with([](auto& desc) { desc.group_rows = static_cast<GroupRows>(2); }),
+            "GroupedGemmDesc.group_rows is 2; allowed: kOffsets, kCounts");
   EXPECT_EQ(with([](auto& desc) { desc.activation = static_cast<Activation>(3); }),
             "GroupedGemmDesc.activation is 3; allowed: kNone, kSwiGlu, kClampedSwiGlu");
   EXPECT_EQ(with([](auto& desc) { desc.max_sms = -1; }),

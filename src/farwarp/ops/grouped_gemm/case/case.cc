@@ -36,9 +36,8 @@ const std::vector<ParamInfo> kParams = {
 Result<CheckConfig> read_config(const Params& params) {
   static constexpr Choice<GemmScaling> kScalings[] = {{"none", GemmScaling::kNone}, {"blocks", GemmScaling::kBlocks}};
   static constexpr Choice<GroupRows> kRows[] = {{"offsets", GroupRows::kOffsets}, {"counts", GroupRows::kCounts}};
-  static constexpr Choice<Activation> kActivations[] = {{"none", Activation::kNone},
-                                                        {"swiglu", Activation::kSwiGlu},
-                                                        {"clamped_swiglu", Activation::kClampedSwiGlu}};
+  static constexpr Choice<Activation> kActivations[] = {
+      {"none", Activation::kNone}, {"swiglu", Activation::kSwiGlu}, {"clamped_swiglu", Activation::kClampedSwiGlu}};
   static constexpr Choice<Spread> kSpreads[] = {
       {"random", Spread::kRandom}, {"even", Spread::kEven}, {"one", Spread::kOne}};
   constexpr int kMost = 1 << 24;
@@ -51,7 +50,7 @@ Result<CheckConfig> read_config(const Params& params) {
   desc.k = reader.small_integer("k", 8, kMost);
   desc.dtype = reader.choice("dtype", harness::kSixteenBitTypes);
   desc.scaling = reader.choice("scaling", kScalings);
-  desc.rows = reader.choice("rows", kRows);
+  desc.group_rows = reader.choice("rows", kRows);
   desc.activation = reader.choice("activation", kActivations);
   desc.has_bias = reader.flag("has_bias");
   config.spread = reader.choice("spread", kSpreads);
@@ -70,7 +69,7 @@ Result<CheckConfig> read_config(const Params& params) {
 std::string describe(const CheckConfig& config) {
   const GroupedGemmDesc& desc = config.desc;
   return fmt::format("grouped_gemm, {} groups, {} rows{} x {} x {}, {}{}", desc.groups, desc.max_rows,
-                     desc.rows == GroupRows::kCounts ? " each" : "", desc.n, desc.k,
+                     desc.group_rows == GroupRows::kCounts ? " each" : "", desc.n, desc.k,
                      desc.scaling == GemmScaling::kNone ? "" : "e4m3 -> ", name_of(desc.dtype));
 }
 

@@ -38,8 +38,8 @@ TEST(GroupedGemmCases, EveryKernel) {
 TEST(GroupedGemmCases, Edges) {
   for (const char* spread : {"random", "even", "one"}) {
     for (const char* rows : {"offsets", "counts"}) {
-      for (const char* sizes : {"groups=1,max_rows=1,n=8,k=8", "groups=70,max_rows=3,n=72,k=72",
-                                "groups=3,max_rows=129,n=136,k=64"})
+      for (const char* sizes :
+           {"groups=1,max_rows=1,n=8,k=8", "groups=70,max_rows=3,n=72,k=72", "groups=3,max_rows=129,n=136,k=64"})
         expect_pass(fmt::format("{},rows={},spread={}", sizes, rows, spread), 1, 4);
     }
   }
@@ -65,7 +65,8 @@ TEST(GroupedGemmCases, RandomNumbers) {
 
 TEST(GroupedGemmCases, ManySchedules) {
   for (const char* more : {"scaling=none,rows=offsets", "scaling=blocks,rows=counts"})
-    expect_pass(fmt::format("groups=5,max_rows=150,n=192,k=336,tile_rows=128,max_sms=2,activation=swiglu,{}", more), 40);
+    expect_pass(fmt::format("groups=5,max_rows=150,n=192,k=336,tile_rows=128,max_sms=2,activation=swiglu,{}", more),
+                40);
   expect_pass("groups=5,max_rows=150,n=136,k=336,tile_rows=64,max_sms=3", 40);
 }
 

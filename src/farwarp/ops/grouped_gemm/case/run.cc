@@ -54,12 +54,13 @@ Status RankRun::open() {
 /// The groups' rows, of which `rows_` gets offsets or counts.
 Status RankRun::fill_rows(int call) {
   const GroupedGemmDesc& desc = config_.desc;
-  const bool counts = desc.rows == GroupRows::kCounts;
+  const bool counts = desc.group_rows == GroupRows::kCounts;
   const RandomStream random(options_.seed, {kRowStream, size(call), size(rank_)});
   const int chosen = static_cast<int>(random.below(1000, size(desc.groups)));
   int left = desc.max_rows, begin = 0;
   // Offsets may begin after rows that no group has.
-  if (!counts && config_.spread == Spread::kRandom) begin = static_cast<int>(random.below(1001, size(std::min(left, 4))));
+  if (!counts && config_.spread == Spread::kRandom)
+    begin = static_cast<int>(random.below(1001, size(std::min(left, 4))));
   left -= begin;
   groups_.clear();
   std::vector<std::int32_t> numbers;
@@ -70,7 +71,9 @@ Status RankRun::fill_rows(int call) {
     switch (config_.spread) {
       case Spread::kRandom: {
         const int most = counts ? room : std::min(room, 2 * desc.max_rows / desc.groups + 1);
-        count = random.below(size(2 * group), 4) == 0 ? 0 : static_cast<int>(random.below(size(2 * group + 1), size(most + 1)));
+        count = random.below(size(2 * group), 4) == 0
+                    ? 0
+                    : static_cast<int>(random.below(size(2 * group + 1), size(most + 1)));
         break;
       }
       case Spread::kEven: count = counts ? room : left / (desc.groups - group); break;
@@ -103,8 +106,8 @@ Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, in
     const RandomStream random(options_.seed,
                               {kScaleStream, static_cast<std::uint64_t>(which), size(call), size(rank_), first});
     const auto matrix = std::span(operand.host).subspan(first * k, size(matrix_rows) * k);
-    const gemm::ScaledOperand scaled = gemm::scale_operand(kind, desc.dtype, {block_rows, tile::kScaledDepth}, desc.k,
-                                                           desc.k, random, matrix);
+    const gemm::ScaledOperand scaled =
+        gemm::scale_operand(kind, desc.dtype, {block_rows, tile::kScaledDepth}, desc.k, desc.k, random, matrix);
     codes.insert(codes.end(), scaled.codes.begin(), scaled.codes.end());
     scales.insert(scales.end(), scaled.scales.begin(), scaled.scales.end());
   }
@@ -133,7 +136,8 @@ Status RankRun::fill(int call) {
 // -- calling
 
 Status RankRun::enqueue() {
-  GroupedGemmTensors tensors{.x = x_.memory.get(), .w = w_.memory.get(), .rows = rows_.as<std::int32_t>(), .y = y_.get()};
+  GroupedGemmTensors tensors{
+      .x = x_.memory.get(), .w = w_.memory.get(), .rows = rows_.as<std::int32_t>(), .y = y_.get()};
   if (is_scaled()) {
     tensors.x_scale = x_.scales.as<float>();
     tensors.w_scale = w_.scales.as<float>();
@@ -162,9 +166,8 @@ void RankRun::check_written(std::span<const std::uint16_t> got) {
   for (const Group& group : groups_) std::fill_n(in_group.begin() + group.begin, group.count, true);
   for (std::size_t i = 0; i < got.size(); ++i) {
     if ((got[i] == harness::kPoison16) != in_group[i / n]) continue;
-    findings_.difference =
-        fmt::format("y[{}, {}] {}", i / n, i % n,
-                    in_group[i / n] ? "was not written" : "is of no group and was written");
+    findings_.difference = fmt::format("y[{}, {}] {}", i / n, i % n,
+                                       in_group[i / n] ? "was not written" : "is of no group and was written");
     return;
   }
 }
@@ -257,8 +260,8 @@ void RankRun::compare_gated(int group, const gemm::Output& output) {
       const double gate = values[c], up = values[columns + c], of_gate = error_of(c), of_up = error_of(columns + c);
       const double value = activated(desc.activation, gate, up);
       const double shared = desc.activation == Activation::kSwiGlu ? 0 : 1;  // is added to `up`
-      const double error = kSlope * of_gate * (std::abs(up) + shared + of_up) +
-                           (std::abs(gate) + of_gate) * of_up + kFp32 * std::abs(value) + 0x1p-126;
+      const double error = kSlope * of_gate * (std::abs(up) + shared + of_up) + (std::abs(gate) + of_gate) * of_up +
+                           kFp32 * std::abs(value) + 0x1p-126;
       got[c] = y[size(sample.columns[c])];
       expected[c].add(value, error);
     }

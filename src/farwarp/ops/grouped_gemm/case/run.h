@@ -34,7 +34,8 @@ struct CheckConfig {
 class RankRun : public harness::RankRun {
  public:
   RankRun(const CheckConfig& config, std::shared_ptr<Bootstrap> bootstrap, const harness::RunOptions& options)
-      : harness::RankRun(std::move(bootstrap), options, harness::Comparison(config.desc.dtype, gemm::kTile, gemm::kTile)),
+      : harness::RankRun(std::move(bootstrap), options,
+                         harness::Comparison(config.desc.dtype, gemm::kTile, gemm::kTile)),
         config_(config) {}
 
   Status open();
