@@ -54,7 +54,7 @@ from .grouped_gemm import GroupedGemm
 from .moe import MoeAllToAll, MoeReceived
 from .operator import Operator
 from .products import AllGatherGemm, GemmAllReduce, GemmReduceScatter
-from .tensors import TensorSpec, WithSpecs
+from .tensors import TensorSpec
 from .torch_results import OpResults, check_apart, copy_to, in_torch
 
 __all__ = ["register"]

@@ -30,6 +30,11 @@ def fp8_gemm(world):
     return farwarp.Fp8Gemm(world, 8, 16, 64, bias=True), (codes[:8].contiguous(), codes, *scales, numbers(16))
 
 
+def grouped_gemm(world):
+    rows = integers(0, 3, 8)
+    return farwarp.GroupedGemm(world, 2, 8, 16, 64), (numbers(8, 64), numbers(2, 16, 64), rows)
+
+
 def product(kind, **options):
     return lambda world: (kind(world, 8, 16, 64, path="own", **options), (numbers(8, 64), numbers(16, 64)))
 
@@ -94,6 +99,7 @@ def fused(world):
 CASES = {
     "gemm": gemm,
     "fp8_gemm": fp8_gemm,
+    "grouped_gemm": grouped_gemm,
     "ag_gemm": product(farwarp.AllGatherGemm),
     "ag_gemm_x": product(farwarp.AllGatherGemm, return_x=True),
     "gemm_rs": product(farwarp.GemmReduceScatter),

@@ -48,10 +48,13 @@ def test_products_and_sums(checked):
             kind(world, 8, 16, 64, dtype="float16", bias=True)(x, w, bias)
         codes, scale = np.ones((16, 64), np.uint8), np.ones(1, FULL)
         farwarp.Fp8Gemm(world, 8, 16, 64, scaling="tensor", dtype="float16")(codes[:8], codes, scale, scale)
+        weights, scales = np.ones((2, 16, 64), np.uint8), np.ones((2, 1, 1), FULL)
+        grouped = farwarp.GroupedGemm(world, 2, 8, 16, 64, scaling="blocks", bias=True, dtype="float16")
+        grouped(codes[:8], weights, np.array([0, 3, 8], INT), np.ones((8, 1), FULL), scales, np.ones((2, 16), HALF))
         farwarp.AllReduce(world, 512, dtype="float16")(x)
 
     farwarp.run(body, ranks=1)
-    assert checked == {"x", "w", "bias", "x_scale", "w_scale"}
+    assert checked == {"x", "w", "bias", "x_scale", "w_scale", "rows"}
 
 
 def test_attention(checked):
