@@ -135,10 +135,8 @@ def run(torch, farwarp, arguments) -> None:
                 ours = us["farwarp"]
                 flops, weights = experts.flops / ours * 1e-6, experts.weight_bytes / ours * 1e-3
                 times = ", ".join(f"{name} {value:.1f}" for name, value in us.items())
-                print(
-                    f"{scaling}: {groups} x {rows} x {n} x {k}: {times} us; {flops:.0f} TFLOP/s, weights {weights:.0f} GB/s",
-                    flush=True,
-                )
+                rates = f"{flops:.0f} TFLOP/s, weights {weights:.0f} GB/s"
+                print(f"{scaling}: {groups} x {rows} x {n} x {k}: {times} us; {rates}", flush=True)
                 if arguments.json:
                     text = json.dumps({"device": device, "results": results}, indent=1)
                     pathlib.Path(arguments.json).write_text(text + "\n")

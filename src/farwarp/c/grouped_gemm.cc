@@ -22,7 +22,7 @@ Result<GroupedGemmDesc> read(const farwarp_grouped_gemm_desc* given) {
   const auto has_bias = read_flag("has_bias", desc->has_bias);
   const auto dtype = read_dtype("dtype", desc->dtype, {DType::kBf16, DType::kF16});
   if (const Status status = first_failure({has_bias.status(), dtype.status(),
-                                           check_choice("desc.group_rows", desc->rows, FARWARP_GROUP_COUNTS),
+                                           check_choice("desc.group_rows", desc->group_rows, FARWARP_GROUP_COUNTS),
                                            check_choice("desc.activation", desc->activation, FARWARP_CLAMPED_SWIGLU),
                                            check_choice("desc.scaling", desc->scaling, FARWARP_SCALE_BLOCKS)});
       !status.ok())
