@@ -59,10 +59,6 @@ Result<GemmDesc> read(const farwarp_gemm_desc* given) {
   return result;
 }
 
-constexpr std::int64_t tile::scaled_blocks(std::int64_t size) {
-  return (size + tile::kScaledDepth - 1) / tile::kScaledDepth;
-}
-
 /// The scales of an operand: `blocks` by `steps` of them with GemmScaling::kBlocks, of `rows` rows.
 const float* read_scale(Tensors& tensors, GemmScaling scaling, const char* name, const DLTensor* tensor,
                         std::int64_t blocks, std::int64_t steps, std::int64_t rows) {
