@@ -31,16 +31,15 @@ static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::ti
 
 /// [warpgroup] The `multiply` of multiply_and_finish() for e4m3 operands.
 template <class Tile, class Origin, class WaitBarrier>
-FARWARP_DEVICE auto scaled_steps(const Args& args, const Tile& tile, int multiplier,
-                                 const tile::Turn<Tile::kMultipliers>& turn, const Origin& origin,
+FARWARP_DEVICE auto scaled_steps(const Args& args, const Tile& tile, int multiplier, const Origin& origin,
                                  const WaitBarrier& wait) {
-  return [&args, tile, multiplier, &turn, &origin, &wait](const Work& work, float(&sums)[Tile::kRowBlocks][Tile::kSums],
-                                                          tile::RingPosition<Tile::kStages>& at) {
+  return [&args, tile, multiplier, &origin, &wait](const Work& work, float(&sums)[Tile::kRowBlocks][Tile::kSums],
+                                                   tile::RingPosition<Tile::kStages>& at) {
     const farwarp::tile::TileIndex from = origin(work);
     const farwarp::tile::ScaleStrides& of_w = args.w_scales;
     const int of_columns[] = {from.column / farwarp::tile::kScaledDepth * static_cast<int>(of_w.row_stride)};
     const tile::StepScales<> scales(args.x_scales, from.row + 64 * multiplier, args.m, of_w, of_columns);
-    tile::multiply_scaled_steps(tile, multiplier, turn, work.steps.first, work.steps.count, scales, sums, at, wait);
+    tile::multiply_scaled_steps(tile, multiplier, work.steps.first, work.steps.count, scales, sums, at, wait);
     if (args.column_scales == nullptr) return;
 #pragma unroll
     for (int i = 0; i < Tile::kSums; ++i) {
@@ -103,9 +102,7 @@ FARWARP_DEVICE void gemm_wgmma(const Args& args) {
     };
     if constexpr (fp8) {
       static_assert(!swap_ab);
-      const tile::Turn<Tile::kMultipliers> turn(warpgroup - 1);
-      store(scaled_steps(args, tile, warpgroup - 1, turn, origin, wait));
-      turn.end();
+      store(scaled_steps(args, tile, warpgroup - 1, origin, wait));
     } else {
       store(tile::unscaled_steps(tile, warpgroup - 1, wait));
     }

@@ -75,7 +75,6 @@ class Kernel {
 
  private:
   using Writer = tile::BoxWriter<kBoxes>;
-  using Turn = tile::Turn<fp8 ? Tile::kMultipliers : 1>;  // with one multiplier it does nothing
 
   FARWARP_DEVICE int first_column(const Work& work) const { return work.column * kPartColumns; }
   /// The row of w, of all groups, of a tile's first column.
@@ -111,24 +110,22 @@ class Kernel {
   template <class WaitBarrier>
   FARWARP_DEVICE void multiply_works(int multiplier, int works, const WaitBarrier& wait) const {
     const Writer writer(block_.boxes(multiplier), 1 + multiplier);
-    const Turn turn(multiplier);
     tile::RingPosition<Tile::kStages> at;
     for (int number = block_index(); number < works; number += num_blocks()) {
       const Work work = table_.work(args_, number);
       float sums[1][Tile::kSums];
       const TraceStart multiplied = trace_start();
-      multiply(work, multiplier, turn, sums, at, wait);
+      multiply(work, multiplier, sums, at, wait);
       trace_warp(multiplied, TraceWork::kMultiply, number);
       const TraceStart stored = trace_start();
       store_sums(work, work.rows.begin + 64 * multiplier, writer, sums[0]);
       trace_warp(stored, TraceWork::kStore, number);
     }
-    turn.end();
     writer.finish();
   }
 
   template <class WaitBarrier>
-  FARWARP_DEVICE void multiply(const Work& work, int multiplier, const Turn& turn, float (&sums)[1][Tile::kSums],
+  FARWARP_DEVICE void multiply(const Work& work, int multiplier, float (&sums)[1][Tile::kSums],
                                tile::RingPosition<Tile::kStages>& at, const WaitBarrier& wait) const {
     if constexpr (fp8) {
       const farwarp::tile::ScaleStrides& of_w = args_.w_scales;
@@ -139,7 +136,7 @@ class Kernel {
                            first_column(work) / farwarp::tile::kScaledDepth * static_cast<int>(of_w.row_stride);
       const tile::StepScales<kParts> scales(args_.x_scales, work.rows.begin + 64 * multiplier, work.rows.end, of_w,
                                             of_columns);
-      tile::multiply_scaled_steps(block_.tile(), multiplier, turn, 0, args_.steps, scales, sums, at, wait);
+      tile::multiply_scaled_steps(block_.tile(), multiplier, 0, args_.steps, scales, sums, at, wait);
     } else {
       tile::multiply_steps(block_.tile(), multiplier, args_.steps, sums, at, wait);
     }

@@ -29,17 +29,20 @@ class StepScales {
     for (int part = 0; part < parts; ++part) w_[part] = of_columns[part];
   }
 
-  /// The factors of the sums of step `step` of K: of the thread's upper row, and of its lower one.
-  FARWARP_DEVICE void read(int step, float (&factors)[parts][2]) const {
-    float of_rows[2];
+  /// What a step's sums are multiplied by: of the thread's upper and lower row, and of each part of the columns. Nobody
+  /// multiplies them before they are used, or the thread would wait for the loads.
+  struct Step {
+    float of_rows[2], of_columns[parts];
+    FARWARP_DEVICE float factor(int part, int half) const { return multiply(of_rows[half], of_columns[part]); }
+  };
+  FARWARP_DEVICE Step read(int step) const {
+    Step scales;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) of_rows[half] = scale(of_x_, x_[half], step);
+    for (int half = 0; half < 2; ++half) scales.of_rows[half] = scale(of_x_, x_[half], step);
 #pragma unroll
-    for (int part = 0; part < parts; ++part) {
-      const float of_columns = of_w_.scales != nullptr ? scale(of_w_, w_[part], step) : 1.0f;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) factors[part][half] = multiply(of_rows[half], of_columns);
-    }
+    for (int part = 0; part < parts; ++part)
+      scales.of_columns[part] = of_w_.scales != nullptr ? scale(of_w_, w_[part], step) : 1.0f;
+    return scales;
   }
 
  private:
@@ -51,63 +54,37 @@ class StepScales {
   int w_[parts], x_[2];
 };
 
-/// Two multipliers take turns to start their products: one's run while the other adds its sums. Without turns both wait
-/// for both's products, and then both add. A multiplier has one Turn for all its works. Numbers of group_sync():
-/// multiplier m waits at kFirst + m.
-template <int multipliers>
-class Turn {
- public:
-  static constexpr int kFirst = 1 + 2;  // after those of BoxWriters
-
-  FARWARP_DEVICE explicit Turn(int multiplier) : multiplier_(multiplier) {
-    if (multipliers == 2 && multiplier == 1) give();
-  }
-  FARWARP_DEVICE void take() const {
-    if (multipliers == 2) group_sync(kFirst + multiplier_, 256);
-  }
-  FARWARP_DEVICE void give() const {
-    if (multipliers == 2) group_arrive(kFirst + 1 - multiplier_, 256);
-  }
-  /// After all works: takes the last turn that is given.
-  FARWARP_DEVICE void end() const {
-    if (multiplier_ == 0) take();
-  }
-
- private:
-  int multiplier_;
-};
-
-/// [warpgroup] As multiply_steps(), of e4m3 operands: steps `first` to `first` + `count` - 1 of K, 128 each. All
-/// multipliers call it for the same steps of the same works.
+/// [warpgroup] As multiply_steps(), of e4m3 operands: steps `first` to `first` + `count` - 1 of K, 128 each. Stages are
+/// uniform(): ptxas then computes descriptors in uniform registers.
 template <class Tile, int parts, class WaitBarrier>
-FARWARP_DEVICE void multiply_scaled_steps(const Tile& tile, int multiplier, const Turn<Tile::kMultipliers>& turn,
-                                          int first, int count, const StepScales<parts>& scales,
+FARWARP_DEVICE void multiply_scaled_steps(const Tile& tile, int multiplier, int first, int count,
+                                          const StepScales<parts>& scales,
                                           float (&totals)[Tile::kRowBlocks][Tile::kSums],
                                           RingPosition<Tile::kStages>& at, const WaitBarrier& wait) {
   static_assert(Tile::kRowBlocks == 1);
   constexpr int kPartSums = Tile::kSums / parts;
-  const int first_row_byte = multiplier * 64 * kSwizzleRowBytes;
-  float sums[Tile::kSums], next[parts][2];
-  scales.read(first, next);
+  const int first_row_byte = uniform(multiplier) * 64 * kSwizzleRowBytes;
+  float sums[Tile::kSums];
+  auto next = scales.read(first);
 #pragma unroll
   for (int i = 0; i < Tile::kSums; ++i) totals[0][i] = 0;
   for (int step = 0; step < count; ++step) {
-    wait(tile.ring.full(at.stage), at.parity);
-    turn.take();
+    const int stage = uniform(at.stage);
+    wait(tile.ring.full(stage), at.parity);
     wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kSwizzleRowBytes; k += 32) {
-      wgmma<Fp8, Tile::kColumns>(sums, tile.left(at.stage) + first_row_byte, tile.right(at.stage), k, k > 0);
+      wgmma<Fp8, Tile::kColumns>(sums, tile.left(stage) + first_row_byte, tile.right(stage), k, k > 0);
     }
     wgmma_commit();
-    turn.give();
+    const auto now = next;
+    if (step + 1 < count) next = scales.read(first + step + 1);  // arrives while the products run
+    wgmma_wait_all(sums);
+    if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(stage));
+    at.advance();
     float factors[parts][2];
 #pragma unroll
-    for (int i = 0; i < 2 * parts; ++i) factors[i / 2][i % 2] = next[i / 2][i % 2];
-    if (step + 1 < count) scales.read(first + step + 1, next);  // arrives while the products run
-    wgmma_wait_all(sums);
-    if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(at.stage));
-    at.advance();
+    for (int i = 0; i < 2 * parts; ++i) factors[i / 2][i % 2] = now.factor(i / 2, i % 2);
 #pragma unroll
     for (int i = 0; i < Tile::kSums; ++i)
       totals[0][i] = fused_multiply_add(sums[i], factors[i / kPartSums][i / 2 % 2], totals[0][i]);
