@@ -106,6 +106,29 @@ TEST(COverlap, GemmOfE4m3) {
   });
 }
 
+TEST(COverlap, GroupedGemm) {
+  run_ranks(1, [](Rank& rank, int) {
+    farwarp_grouped_gemm_desc desc;
+    farwarp_grouped_gemm_desc_init(&desc);
+    desc.groups = 2;
+    desc.max_rows = desc.n = desc.k = 256;
+    desc.scaling = FARWARP_SCALE_BLOCKS;
+    desc.has_bias = 1;
+    farwarp_grouped_gemm* gemm = nullptr;
+    ASSERT_EQ(farwarp_grouped_gemm_create(rank.world, &desc, &gemm), FARWARP_OK) << farwarp_message();
+    constexpr DLDataType kUint8 = {kDLUInt, 8, 1};
+    DLTensor *const x = rank.empty(kUint8, {256, 256}), *const w = rank.empty(kUint8, {2, 256, 256}),
+                    *const x_scale = rank.empty(kFloat32, {256, 2}), *const w_scale = rank.empty(kFloat32, {2, 2, 2}),
+                    *const rows = rank.tensor(kInt32, {3}, integers({0, 100, 256})),
+                    *const bias = rank.empty(kBf16, {2, 256}), *const y = rank.empty(kBf16, {256, 256});
+    expect_apart({{"x", x}, {"w", w}, {"x_scale", x_scale}, {"w_scale", w_scale}, {"rows", rows}, {"bias", bias}},
+                 {{"y", y}},
+                 [&] { return farwarp_grouped_gemm_call(gemm, x, w, x_scale, w_scale, rows, bias, y, rank.stream); });
+    expect_idle(rank);
+    EXPECT_EQ(farwarp_grouped_gemm_close(gemm), FARWARP_OK) << farwarp_message();
+  });
+}
+
 TEST(COverlap, ProductsOfTensorParallelism) {
   run_ranks(1, [](Rank& rank, int) {
     for (const std::int32_t kind : {FARWARP_ALL_GATHER_GEMM, FARWARP_GEMM_REDUCE_SCATTER, FARWARP_GEMM_ALL_REDUCE}) {

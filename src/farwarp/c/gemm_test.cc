@@ -1,4 +1,6 @@
-// gemm of e4m3 numbers with scales, as c.h takes them.
+// gemm of e4m3 numbers with scales, and grouped_gemm, as c.h takes them.
+#include <algorithm>
+
 #include "farwarp/c/c_test.h"
 
 namespace farwarp_c_test {
@@ -80,7 +82,7 @@ TEST(CGemmFp8, WrongTensorsAreRefused) {
     Scaled blocks(rank, FARWARP_SCALE_BLOCKS), rows(rank, FARWARP_SCALE_ROWS), none(rank, FARWARP_SCALE_NONE);
     DLTensor *const x_scale = blocks.scales({kRows, 2}), *const w_scale = blocks.scales({2, 2});
     EXPECT_EQ(refused(blocks.call(nullptr, w_scale)), "x_scale is NULL; allowed: a pointer");
-    EXPECT_EQ(refused(blocks.call(x_scale, x_scale)).find("w_scale has the shape [4, 2]"), 0u) << farwarp_message();
+    EXPECT_EQ(refused(blocks.call(x_scale, x_scale)), "w_scale has shape [4, 2]; allowed: [2, 2]");
     EXPECT_EQ(refused(rows.call(x_scale, w_scale)).find("x_scale has "), 0u) << farwarp_message();
     EXPECT_EQ(refused(none.call(x_scale, w_scale)).find("x is of uint8"), 0u) << farwarp_message();
     const DLDataType half = {kDLFloat, 16, 1};
@@ -97,11 +99,58 @@ TEST(CGemmFp8, WrongDescriptorsAreRefused) {
     farwarp_gemm* gemm = nullptr;
     desc.scaling = 4;
     EXPECT_EQ(farwarp_gemm_create(rank.world, &desc, &gemm), FARWARP_INVALID_ARGUMENT);
-    EXPECT_STREQ(farwarp_message(), "desc.scaling is 4; allowed: 0 to 3, farwarp_gemm_scaling");
+    EXPECT_STREQ(farwarp_message(), "rank 0: desc.scaling is 4; allowed: 0 to 3, farwarp_gemm_scaling");
     desc.scaling = FARWARP_SCALE_ROWS;
     desc.x_scale_by_column = 1;
     EXPECT_EQ(farwarp_gemm_create(rank.world, &desc, &gemm), FARWARP_INVALID_ARGUMENT);
-    EXPECT_STREQ(farwarp_message(), "desc.x_scale_by_column is 1; allowed: 0, or 1 with scaling blocks");
+    EXPECT_STREQ(farwarp_message(), "rank 0: desc.x_scale_by_column is 1; allowed: 0, or 1 with scaling blocks");
+  });
+}
+
+/// Two groups' rows of ones, and weights of which the second group's are 2.
+struct Grouped {
+  explicit Grouped(Rank& on) : rank(on) {
+    farwarp_grouped_gemm_desc desc;
+    farwarp_grouped_gemm_desc_init(&desc);
+    desc.groups = 2, desc.max_rows = 6, desc.n = kN, desc.k = kK;
+    EXPECT_EQ(farwarp_grouped_gemm_create(rank.world, &desc, &gemm), FARWARP_OK) << farwarp_message();
+    std::vector<std::uint16_t> weights(2 * kN * kK, bf16(1));
+    std::fill(weights.begin() + kN * kK, weights.end(), bf16(2));
+    x = rank.tensor(kBf16, {6, kK}, std::vector<std::uint16_t>(6 * kK, bf16(1)));
+    w = rank.tensor(kBf16, {2, kN, kK}, weights);
+    y = rank.tensor(kBf16, {6, kN}, std::vector<std::uint16_t>(6 * kN, bf16(7)));
+  }
+  ~Grouped() { EXPECT_EQ(farwarp_grouped_gemm_close(gemm), FARWARP_OK) << farwarp_message(); }
+  farwarp_code call(const std::vector<std::int32_t>& offsets) {
+    DLTensor* const rows = rank.tensor(kInt32, {static_cast<std::int64_t>(offsets.size())}, offsets);
+    return farwarp_grouped_gemm_call(gemm, x, w, nullptr, nullptr, rows, nullptr, y, rank.stream);
+  }
+
+  static constexpr int kN = 16, kK = 64;
+  Rank& rank;
+  farwarp_grouped_gemm* gemm = nullptr;
+  DLTensor *x, *w, *y;
+};
+
+TEST(CGroupedGemm, EachGroupHasItsWeights) {
+  run_ranks(1, [](Rank& rank, int) {
+    Grouped grouped(rank);
+    ASSERT_EQ(grouped.call({1, 3, 5}), FARWARP_OK) << farwarp_message();
+    const auto got = rank.numbers<std::uint16_t>(grouped.y, 6 * Grouped::kN);
+    const float expected[] = {7, 64, 64, 128, 128, 7};  // rows 0 and 5 are of no group
+    for (int i = 0; i < 6 * Grouped::kN; ++i)
+      ASSERT_EQ(float_of(got[static_cast<std::size_t>(i)]), expected[i / Grouped::kN]) << i;
+  });
+}
+
+TEST(CGroupedGemm, WrongRowsAreTold) {
+  run_ranks(1, [](Rank& rank, int) {
+    Grouped grouped(rank);
+    EXPECT_EQ(grouped.call({1, 3}), FARWARP_INVALID_ARGUMENT);
+    EXPECT_STREQ(farwarp_message(), "rows has shape [2]; allowed: [3]");
+    ASSERT_EQ(grouped.call({1, 3, 7}), FARWARP_OK) << farwarp_message();
+    EXPECT_EQ(farwarp_synchronize(rank.world, rank.stream, 20'000), FARWARP_BAD_INPUT);
+    EXPECT_NE(std::string(farwarp_message()).find("rows of a group"), std::string::npos) << farwarp_message();
   });
 }
 
