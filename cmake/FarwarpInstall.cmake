@@ -38,7 +38,10 @@ target_sources(farwarp_archive
     src/farwarp/ops/flash_decode/plan.h
     src/farwarp/ops/gemm/gemm.h
     src/farwarp/ops/gemm/plan.h
+    src/farwarp/ops/grouped_gemm/grouped_gemm.h
+    src/farwarp/ops/grouped_gemm/plan.h
     src/farwarp/tile/gemm/raster.h
+    src/farwarp/tile/gemm/scales.h
     src/farwarp/tile/gemm/tiling.h
     src/farwarp/tile/gemm/variants.h
     src/farwarp/ops/parallel_gemm/desc.h

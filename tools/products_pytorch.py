@@ -85,8 +85,11 @@ class ScaledWays:
             "tensor": ((1,), (1,), ScalingType.TensorWise, ScalingType.TensorWise),
         }[scaling]
         of_x, of_w = (torch.rand(shape, device="cuda") + 0.5 for shape in kinds[:2])
+        padded = torch.ones((-(-blocks // 4) * 4, steps), device="cuda")  # as cuBLAS takes the scales of blocks
+        if scaling == "blocks":
+            padded[:blocks] = of_w
         theirs = {
-            "blocks": lambda: (of_x.t(), of_w.t()),
+            "blocks": lambda: (of_x.t(), padded.t()),
             "rows": lambda: (of_x[:, None], of_w[None, :]),
             "tensor": lambda: (of_x, of_w),
         }[scaling]()

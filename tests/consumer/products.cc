@@ -2,13 +2,16 @@
 // result needs no oracle.
 #include <farwarp/base/half.h>
 #include <farwarp/ops/gemm/gemm.h>
+#include <farwarp/ops/grouped_gemm/grouped_gemm.h>
 #include <farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h>
 #include <farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h>
 #include <farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h>
 #include <farwarp/ops/parallel_gemm/gemm_rs/gemm_rs.h>
 #include <farwarp/ops/parallel_gemm/unfused.h>
 
+#include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "consumer.h"
@@ -70,6 +73,28 @@ Status call(const char* name, farwarp::Result<Op> op, farwarp::World& world, con
   return status.ok() ? op->close() : status;
 }
 
+/// A GroupedGemm as call() takes an operator: all rows of x are one group's.
+class OneGroup {
+ public:
+  static farwarp::Result<OneGroup> create(farwarp::World& world) {
+    auto op = farwarp::GroupedGemm::create(world, {.groups = 1, .max_rows = kM, .n = kN, .k = kK});
+    if (!op.ok()) return op.status();
+    return OneGroup(world.device(), std::move(*op));
+  }
+  Status operator()(const void* x, const void* w, const void*, void* y, farwarp::Stream stream) {
+    const std::vector<std::int32_t> offsets{0, kM};
+    auto rows = upload(*device_, offsets, stream);
+    if (!rows.ok()) return rows.status();
+    return op_({.x = x, .w = w, .rows = static_cast<const std::int32_t*>(*rows), .y = y}, stream);
+  }
+  Status close() { return op_.close(); }
+
+ private:
+  OneGroup(farwarp::Device& device, farwarp::GroupedGemm op) : device_(&device), op_(std::move(op)) {}
+  farwarp::Device* device_;
+  farwarp::GroupedGemm op_;
+};
+
 }  // namespace
 
 Status call_products(farwarp::World& world) {
@@ -83,6 +108,11 @@ Status call_products(farwarp::World& world) {
 
   Status status =
       call("Gemm", farwarp::Gemm::create(world, {.m = kM, .n = kN, .k = kK}), world, whole_x, whole_w, whole_y);
+  if (status.ok()) {
+    auto grouped = OneGroup::create(world);
+    const bool is_there = grouped.status().code() != farwarp::StatusCode::kUnavailable;  // on Hopper
+    if (is_there) status = call("GroupedGemm", std::move(grouped), world, whole_x, whole_w, whole_y);
+  }
   if (status.ok())
     status =
         call("AllGatherGemm", farwarp::AllGatherGemm::create(world, desc), world, some_rows, some_weights, own_columns);

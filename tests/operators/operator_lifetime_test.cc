@@ -14,6 +14,7 @@
 #include "farwarp/ops/attention/attention.h"
 #include "farwarp/ops/flash_decode/flash_decode.h"
 #include "farwarp/ops/gemm/gemm.h"
+#include "farwarp/ops/grouped_gemm/grouped_gemm.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
 #include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
@@ -75,6 +76,17 @@ struct Subject<Gemm> {
   static std::vector<Status> call_all(Gemm& op) {
     (void)op.plan();
     return {op(nullptr, nullptr, nullptr, nullptr, {})};
+  }
+};
+
+template <>
+struct Subject<GroupedGemm> {
+  static Result<GroupedGemm> create(World& world, bool allowed) {
+    return GroupedGemm::create(world, {.groups = 2, .max_rows = 8, .n = 8, .k = allowed ? 64 : 31});
+  }
+  static std::vector<Status> call_all(GroupedGemm& op) {
+    (void)op.plan();
+    return {op({}, {})};
   }
 };
 
@@ -160,6 +172,17 @@ bool takes_heap(const Op&) {
   return true;
 }
 bool takes_heap(const Gemm& op) { return op.plan().workspace_bytes > 0; }
+bool takes_heap(const GroupedGemm&) { return false; }
+
+/// Whether the operator has kernels for the target.
+template <class Op>
+bool is_there(const MachineShape&) {
+  return true;
+}
+template <>
+bool is_there<GroupedGemm>(const MachineShape& shape) {
+  return shape.traits.matrix_unit == MatrixUnit::kWgmma;
+}
 
 template <class Op>
 void expect_misuse_of_all(Op& op, const char* why) {
@@ -216,6 +239,7 @@ template <class Op>
 void expect_fails_on_all_ranks(std::shared_ptr<Bootstrap> bootstrap, const WorldOptions& options) {
   auto real = Device::open(options.target, bootstrap->rank());
   ASSERT_TRUE(real.ok());
+  if (!is_there<Op>((*real)->shape())) return;
   const auto device = std::make_shared<FaultyDevice>(*real);
   auto world = testing::create_world(bootstrap, options, device);
   ASSERT_TRUE(world.ok()) << world.status().to_string();
@@ -275,6 +299,9 @@ class OperatorLifetime : public WorldTestBase {
   static void of_each(const Test& test) {
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<MoeAllToAll>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Gemm>(world); });
+    on_worlds(kRanks, options(), [&](World& world) {
+      if (is_there<GroupedGemm>(world.device().shape())) test.template operator()<GroupedGemm>(world);
+    });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Attention>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<AllGatherGemm>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmReduceScatter>(world); });
@@ -308,8 +335,8 @@ TEST_P(OperatorLifetime, NeedsHeapOnAllRanksAlike) {
 
 template <class Op>
 class OperatorCreation : public ::testing::Test {};
-using Operators = ::testing::Types<MoeAllToAll, Gemm, Attention, AllGatherGemm, GemmReduceScatter, GemmAllReduce,
-                                   ParallelGemm, FlashDecode, AllReduce>;
+using Operators = ::testing::Types<MoeAllToAll, Gemm, GroupedGemm, Attention, AllGatherGemm, GemmReduceScatter,
+                                   GemmAllReduce, ParallelGemm, FlashDecode, AllReduce>;
 TYPED_TEST_SUITE(OperatorCreation, Operators);
 
 TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {

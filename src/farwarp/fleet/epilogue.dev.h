@@ -6,6 +6,7 @@
 #pragma once
 
 #include "farwarp/fleet/context.dev.h"
+#include "farwarp/tile/activation.dev.h"
 
 namespace farwarp::FARWARP_TARGET::fleet {
 
@@ -69,7 +70,7 @@ FARWARP_DEVICE void store_gated(const Call& call, const Worker<columns>& worker,
                                 const float (&gates)[4], const float (&ups)[4]) {
   float numbers[4];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) numbers[i] = multiply(silu(gates[i]), ups[i]);
+  for (int i = 0; i < 4; ++i) numbers[i] = multiply(tile::silu(gates[i]), ups[i]);
   store_four<columns>(call, worker, task.out, four.tile * (kTileRows / 2) + four.row, four.column,
                       pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
 }

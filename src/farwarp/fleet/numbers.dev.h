@@ -32,9 +32,5 @@ FARWARP_DEVICE float inverse_root(float squares, int rows, float epsilon) {
   const float mean = divide(squares, static_cast<float>(rows));
   return exp2(multiply(-0.5f, log2(add(mean, epsilon))));
 }
-FARWARP_DEVICE float silu(float x) {
-  constexpr float kLog2OfE = 1.44269504f;
-  return divide(x, add(1.0f, exp2(multiply(-kLog2OfE, x))));
-}
 
 }  // namespace farwarp::FARWARP_TARGET::fleet
