@@ -242,10 +242,10 @@ def run_rank(rank: int, arguments, shapes: list) -> None:
             ways = Ways(torch, farwarp, world, shape)
         try:
             found = difference(torch, ways)
-        except RuntimeError as error:
-            if not arguments.scaling or "NOT_SUPPORTED" not in str(error):
+        except (RuntimeError, ValueError) as error:
+            if not arguments.scaling or not any(word in str(error) for word in ("NOT_SUPPORTED", "must have shape")):
                 raise
-            print(f"{shape}: cuBLAS has no product with these scales")
+            print(f"{shape}: PyTorch has no product with these scales")
             ways.operator.close()
             continue
         if not found <= MOST_DIFFERENCE:

@@ -54,40 +54,113 @@ class StepScales {
   int w_[parts], x_[2];
 };
 
-/// [warpgroup] As multiply_steps(), of e4m3 operands: steps `first` to `first` + `count` - 1 of K, 128 each. Stages are
-/// uniform(): ptxas then computes descriptors in uniform registers.
+/// A multiplier's sums of e4m3 operands. Stages are uniform(): ptxas then computes descriptors in uniform registers.
+template <class Tile, int parts, class WaitBarrier>
+class ScaledSteps {
+ public:
+  FARWARP_DEVICE ScaledSteps(const Tile& tile, int multiplier, const StepScales<parts>& scales,
+                             float (&totals)[Tile::kSums], RingPosition<Tile::kStages>& at, const WaitBarrier& wait)
+      : tile_(tile),
+        first_row_byte_(uniform(multiplier) * 64 * kSwizzleRowBytes),
+        scales_(scales),
+        totals_(totals),
+        at_(at),
+        oldest_(at),
+        wait_(wait) {
+#pragma unroll
+    for (int i = 0; i < Tile::kSums; ++i) totals_[i] = 0;
+  }
+
+  /// [warpgroup] Each step's sums are added before the next step's products start. Scales are read a step ahead.
+  FARWARP_DEVICE void one_by_one(int first, int count) {
+    float sums[Tile::kSums];
+    Scales next = scales_.read(first);
+    for (int step = 0; step < count; ++step) {
+      start(sums);
+      const Scales now = next;
+      if (step + 1 < count) next = scales_.read(first + step + 1);
+      add<0>(sums, now);
+    }
+  }
+
+  /// [warpgroup] A step's products run while the sums of the step before are added. For one multiplier, which has
+  /// registers for two sets of sums, and nobody to use the matrix unit meanwhile.
+  FARWARP_DEVICE void overlapped(int first, int count) {
+    float even[Tile::kSums], odd[Tile::kSums];
+    start(even);
+    Scales of_even = scales_.read(first), of_odd;
+    int step = 1;
+    for (; step + 1 < count; step += 2) {
+      start(odd);
+      of_odd = scales_.read(first + step);
+      add<1>(even, of_even);
+      start(even);
+      of_even = scales_.read(first + step + 1);
+      add<1>(odd, of_odd);
+    }
+    if (step < count) {
+      start(odd);
+      of_odd = scales_.read(first + step);
+      add<1>(even, of_even);
+      add<0>(odd, of_odd);
+    } else {
+      add<0>(even, of_even);
+    }
+  }
+
+ private:
+  using Scales = typename StepScales<parts>::Step;
+
+  /// Starts the products of the next stage's step.
+  FARWARP_DEVICE void start(float (&sums)[Tile::kSums]) {
+    const int stage = uniform(at_.stage);
+    wait_(tile_.ring.full(stage), at_.parity);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kSwizzleRowBytes; k += 32)
+      wgmma<Fp8, Tile::kColumns>(sums, tile_.left(stage) + first_row_byte_, tile_.right(stage), k, k > 0);
+    wgmma_commit();
+    at_.advance();
+  }
+
+  /// Waits for the sums of the oldest step, after which `later` others have been started, gives its stage back, and adds
+  /// them.
+  template <int later>
+  FARWARP_DEVICE void add(float (&sums)[Tile::kSums], const Scales& scales) {
+    constexpr int kPartSums = Tile::kSums / parts;
+    const int stage = uniform(oldest_.stage);
+    wgmma_wait_sums<later>(sums);
+    if (lane_index() == 0) mbarrier_arrive(tile_.ring.empty(stage));
+    oldest_.advance();
+    float factors[parts][2];
+#pragma unroll
+    for (int i = 0; i < 2 * parts; ++i) factors[i / 2][i % 2] = scales.factor(i / 2, i % 2);
+#pragma unroll
+    for (int i = 0; i < Tile::kSums; ++i)
+      totals_[i] = fused_multiply_add(sums[i], factors[i / kPartSums][i / 2 % 2], totals_[i]);
+  }
+
+  const Tile& tile_;
+  int first_row_byte_;
+  const StepScales<parts>& scales_;
+  float (&totals_)[Tile::kSums];
+  RingPosition<Tile::kStages>& at_;
+  RingPosition<Tile::kStages> oldest_;
+  const WaitBarrier& wait_;
+};
+
+/// [warpgroup] As multiply_steps(), of e4m3 operands: steps `first` to `first` + `count` - 1 of K, 128 each.
 template <class Tile, int parts, class WaitBarrier>
 FARWARP_DEVICE void multiply_scaled_steps(const Tile& tile, int multiplier, int first, int count,
                                           const StepScales<parts>& scales,
                                           float (&totals)[Tile::kRowBlocks][Tile::kSums],
                                           RingPosition<Tile::kStages>& at, const WaitBarrier& wait) {
   static_assert(Tile::kRowBlocks == 1);
-  constexpr int kPartSums = Tile::kSums / parts;
-  const int first_row_byte = uniform(multiplier) * 64 * kSwizzleRowBytes;
-  float sums[Tile::kSums];
-  auto next = scales.read(first);
-#pragma unroll
-  for (int i = 0; i < Tile::kSums; ++i) totals[0][i] = 0;
-  for (int step = 0; step < count; ++step) {
-    const int stage = uniform(at.stage);
-    wait(tile.ring.full(stage), at.parity);
-    wgmma_fence();
-#pragma unroll
-    for (int k = 0; k < kSwizzleRowBytes; k += 32) {
-      wgmma<Fp8, Tile::kColumns>(sums, tile.left(stage) + first_row_byte, tile.right(stage), k, k > 0);
-    }
-    wgmma_commit();
-    const auto now = next;
-    if (step + 1 < count) next = scales.read(first + step + 1);  // arrives while the products run
-    wgmma_wait_all(sums);
-    if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(stage));
-    at.advance();
-    float factors[parts][2];
-#pragma unroll
-    for (int i = 0; i < 2 * parts; ++i) factors[i / 2][i % 2] = now.factor(i / 2, i % 2);
-#pragma unroll
-    for (int i = 0; i < Tile::kSums; ++i)
-      totals[0][i] = fused_multiply_add(sums[i], factors[i / kPartSums][i / 2 % 2], totals[0][i]);
+  ScaledSteps<Tile, parts, WaitBarrier> steps(tile, multiplier, scales, totals[0], at, wait);
+  if constexpr (Tile::kMultipliers == 1) {
+    steps.overlapped(first, count);
+  } else {
+    steps.one_by_one(first, count);
   }
 }
 

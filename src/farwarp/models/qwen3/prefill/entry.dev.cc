@@ -6,6 +6,7 @@
 #include "farwarp/models/qwen3/decode/heads.dev.h"
 #include "farwarp/models/qwen3/decode/key_blocks.dev.h"
 #include "farwarp/models/qwen3/prefill/args.h"
+#include "farwarp/tile/activation.dev.h"
 
 namespace farwarp::FARWARP_TARGET::qwen3 {
 
@@ -195,7 +196,7 @@ FARWARP_KERNEL(qwen3_prefill_activate, PrefillArgs, kPrefillThreads) {
     const std::uint64_t gates = load(gate), ups = load(gate + 2);
     float numbers[4];
 #pragma unroll
-    for (int k = 0; k < 4; ++k) numbers[k] = multiply(silu(number_of(gates, k)), number_of(ups, k));
+    for (int k = 0; k < 4; ++k) numbers[k] = multiply(tile::silu(number_of(gates, k)), number_of(ups, k));
     store(fours(args.activated) + i, pack_four(numbers[0], numbers[1], numbers[2], numbers[3]));
   }
 }
