@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "farwarp/base/file.h"
 #include "farwarp/results/report/report.h"
@@ -107,10 +108,17 @@ std::string tax_rows(const Marker& marker, const json& report) {
          rows;
 }
 
-/// "amd2025 on 2 ranks; NVIDIA H200, 2026-11-28, commit 0123."
-std::string origin_of(const json& report, const std::string& title) {
+/// Adds the runs that have made the cases or taxes of a table.
+void add_runs(const json& rows, std::set<double>& runs) {
+  for (const json& row : rows)
+    if (const auto run = number(row, "run")) runs.insert(*run);
+}
+
+/// "amd2025 on 2 ranks; NVIDIA H200, 2026-11-28, commit 0123." `runs`: those of the table.
+std::string origin_of(const json& report, const std::string& title, const std::set<double>& runs) {
   std::string days, commits;
   for (const json& run : list(report, "runs")) {
+    if (!runs.contains(number(run, "id").value_or(-1))) continue;
     const std::string day = text(run, "began").substr(0, 10), commit = text(run, "commit");
     if (days.find(day) == std::string::npos) days += ", " + day;
     if (commits.find(commit) == std::string::npos) commits += (commits.empty() ? "; commit " : ", ") + commit;
@@ -119,22 +127,32 @@ std::string origin_of(const json& report, const std::string& title) {
                      cell(commits), flag(report, "times_have_meaning") ? "" : fmt::format(" **{}**.", kNoMeaning));
 }
 
+std::set<double> runs_of(const json& suite) {
+  std::set<double> runs;
+  add_runs(list(suite, "cases"), runs);
+  return runs;
+}
+
 Result<std::string> table_of(const Marker& marker, const json& report) {
   std::string made, means;
+  std::set<double> runs;
   const std::string table = marker.value("table");
   if (table == "taxes") {
     made = tax_rows(marker, report);
-    if (!made.empty()) made = origin_of(report, "") + made;
+    for (const json& tax : list(report, "taxes"))
+      if (matches(marker, tax)) add_runs(json::array({tax}), runs);
+    if (!made.empty()) made = origin_of(report, "", runs) + made;
   } else {
     for (const json& suite : list(report, "suites")) {
       if (!matches(marker, suite)) continue;
       means += mean_row(suite);
+      add_runs(list(suite, "cases"), runs);
       const std::string rows = case_rows(marker, suite);
       if (!rows.empty() && table != "means")
-        made += (made.empty() ? "" : "\n") + origin_of(report, cell(title_of(suite))) + rows;
+        made += (made.empty() ? "" : "\n") + origin_of(report, cell(title_of(suite)), runs_of(suite)) + rows;
     }
     if (table == "means" && !means.empty())
-      made = origin_of(report, "") +
+      made = origin_of(report, "", runs) +
              "| geometric means | cases | farwarp us | x floor | baseline / farwarp |\n|---|---|---|---|---|\n" + means;
   }
   if (made.empty())

@@ -185,6 +185,11 @@ TEST_F(ReportTest, DocumentsFollowTheirData) {
                       "| all-reduce benchmarks[1] | elements=benchmarks[1] | 2.00 | 1234 | 617.0 | - | - |\n\n" +
                       end);
   EXPECT_EQ(with(made), made) << "a second time changes nothing";
+  CaseRecord other = a_case("benchmarks[0]", 10);
+  other.suite = "other";
+  finish(store, a_run("bbbb"), {other});
+  written("data.json", to_text(report(store)));
+  EXPECT_EQ(with(made), made) << "a table names the runs that it is made of";
   const auto table = [&](const std::string& what) { return with("<!-- report: data=data.json " + what + "-->" + end); };
   EXPECT_NE(table("table=means ").find("| mine on 2 ranks | 2 | 111.1 | 55.5 | - |\n"), std::string::npos)
       << table("table=means ");
