@@ -84,6 +84,35 @@ def fp8_gemm(world, place):
     return Case(operator, draw, operator, OPS.fp8_gemm)
 
 
+def grouped_gemm(world, place):
+    groups, rows, k = place.size(8), place.size(600), place.size(64, 16)
+    n, scaled = place.size(8, 64), place.choose.random() < 0.5
+    activation = place.choose.choice(("none", "swiglu"))
+    parts, steps = 1 if activation == "none" else 2, -(-k // 128)
+    scaling = "blocks" if scaled else "none"
+    operator = farwarp.GroupedGemm(world, groups, rows, n, k, activation=activation, scaling=scaling)
+
+    def draw():
+        x, w = place.numbers(rows, k), place.numbers(groups, parts * n, k)
+        ends = sorted(place.choose.randint(0, rows) for _ in range(groups - 1))
+        offsets = [0, *ends, rows]
+        scales, of_x, of_w = (), x.float(), w.float()
+        if scaled:
+            x, w = x.to(torch.float8_e4m3fn), w.to(torch.float8_e4m3fn)
+            scales = place.uniform(rows, steps) + 0.5, place.uniform(groups, parts * -(-n // 128), steps) + 0.5
+            wide = [scale.repeat_interleave(128, -1)[..., :k] for scale in scales]
+            of_columns = [part.repeat_interleave(128, 1)[:, :n] for part in wide[1].chunk(parts, 1)]
+            of_x, of_w = x.float() * wide[0], w.float() * torch.cat(of_columns, 1)
+            x, w = x.view(torch.uint8), w.view(torch.uint8)
+        exact = torch.cat([of_x[a:b] @ of_w[g].T for g, (a, b) in enumerate(zip(offsets, offsets[1:]))])
+        if parts == 2:
+            gate, up = exact.chunk(2, 1)
+            exact = torch.nn.functional.silu(gate) * up
+        return (x, w, place.integers(offsets), *scales), (exact,)
+
+    return Case(operator, draw, operator, OPS.grouped_gemm)
+
+
 def product(kind, op):
     def make(world, place):
         rank, ranks = world.rank, world.size
@@ -312,6 +341,7 @@ def moe_rows(world, place):
 CASES = {
     "gemm": gemm,
     "fp8-gemm": fp8_gemm,
+    "grouped-gemm": grouped_gemm,
     "ag-gemm": product(farwarp.AllGatherGemm, OPS.ag_gemm),
     "gemm-rs": product(farwarp.GemmReduceScatter, OPS.gemm_rs),
     "gemm-ar": product(farwarp.GemmAllReduce, OPS.gemm_ar),

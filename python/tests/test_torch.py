@@ -135,7 +135,13 @@ def test_calls_with_tensors_of_the_device(fast, monkeypatch):
     )
     world = types.SimpleNamespace(emulated=False, dl_device=_c.DLDevice(_c.CUDA, 1), streams=streams)
     operator = types.SimpleNamespace(handle="handle")
-    made = call.Call(world, lambda handle, *rest: function(handle, *rest[:-1], stream=rest[-1]), "x w bias", "out lse")
+    made = call.Call(
+        world,
+        lambda handle, *rest: function(handle, *rest[:-1], stream=rest[-1]),
+        "x w bias",
+        "out lse",
+        optional="bias",
+    )
     for size in (2, 3, 4):
         for kind in (torch.Tensor, torch.nn.Parameter):
             for bias in (None, torch.rand(size)):

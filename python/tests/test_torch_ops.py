@@ -193,7 +193,9 @@ def test_names():
             farwarp.MisuseError, match="op is 'layers.1', which no operator has; allowed: a name that register"
         ):
             OPS.gemm("layers.1", *tensors)
-        with pytest.raises(farwarp.InvalidArgumentError, match="operator is a World; allowed: Gemm, AllGatherGemm, "):
+        with pytest.raises(
+            farwarp.InvalidArgumentError, match="operator is a World; allowed: Gemm, Fp8Gemm, GroupedGemm, "
+        ):
             torch_ops.register(world)
         compiled = torch.compile(lambda *tensors: OPS.gemm(name, *tensors), fullgraph=True, backend="aot_eager")
         assert torch.equal(compiled(*tensors), OPS.gemm(name, *tensors))
