@@ -41,6 +41,7 @@ constexpr std::pair<std::string_view, std::string_view> kNames[] = {
     {"AttentionDesc.", "parameter "},
     {"FlashDecodeDesc.", "parameter "},
     {"ParallelGemmDesc.", "parameter "},
+    {"GroupedGemmDesc.", "parameter "},
     {"GemmDesc.", "parameter "},
     {"AllReduceDesc.", "parameter "},
     {"Qwen3Limits.", "parameter "},

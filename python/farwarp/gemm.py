@@ -217,7 +217,7 @@ class Fp8Gemm(Operator):
         Parameters
         ----------
         x : tensor [m, k]
-            Of uint8 or torch.float8_e4m3fn: e4m3 numbers.
+            e4m3 numbers: of uint8, on a GPU also of torch.float8_e4m3fn.
         w : tensor [n, k]
             The transpose of the second factor; of the same type.
         x_scale : tensor

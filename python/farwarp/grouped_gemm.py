@@ -26,7 +26,7 @@ class GroupedGemm(Operator):
     world : World
         Whose device has the tensors.
     groups : int
-        1 to 512: experts.
+        1 to 480: experts.
     max_rows : int
         "offsets": rows of x; "counts": rows that x has for each group.
     n, k : int
@@ -125,7 +125,7 @@ class GroupedGemm(Operator):
         Parameters
         ----------
         x : tensor [max_rows, k] or [groups, max_rows, k]
-            Of the operator's dtype; with scaling of uint8 or torch.float8_e4m3fn.
+            Of the operator's dtype; with scaling of uint8, on a GPU also of torch.float8_e4m3fn.
         w : tensor [groups, n, k], with an activation [groups, 2 * n, k]
             The transposes of the second factors; of x's type.
         rows : tensor [groups + 1] or [groups]

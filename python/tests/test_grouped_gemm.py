@@ -96,7 +96,7 @@ def test_rows_change_in_graphs_and_wrong_ones_are_told():
         ({"activation": "gelu"}, "activation is 'gelu'; allowed: none, swiglu, clamped_swiglu"),
         ({"activation": "swiglu"}, "n is 72; allowed: a multiple of 64"),
         ({"scaling": "rows"}, "scaling is 'rows'; allowed: none, blocks"),
-        ({"groups": 0}, "groups is 0; allowed: 1 to 512"),
+        ({"groups": 0}, "groups is 0; allowed: 1 to 480"),
     ),
 )
 def test_descriptors(options, message):
@@ -111,3 +111,15 @@ def test_descriptors(options, message):
 def test_there_is_none_on_cdna():
     with pytest.raises(farwarp.UnavailableError, match="grouped_gemm has kernels for Hopper"):
         farwarp.run(lambda world: farwarp.GroupedGemm(world, 3, 50, N, K), ranks=1, target="emu_gfx942")
+
+
+@pytest.mark.parametrize("activation", ("none", "swiglu", "clamped_swiglu"))
+def test_nan_stays_in_its_row(activation):
+    x, w = random(1, (50, 64), "float16"), random(2, (3, 64 if activation == "none" else 128, 64), "float16")
+    x[20, 7] = np.nan
+
+    def multiply(world):
+        return farwarp.GroupedGemm(world, 3, 50, 64, 64, activation=activation, dtype="float16")(x, w, OFFSETS).numpy()
+
+    y = farwarp.run(multiply, ranks=1)[0][2:40]
+    assert np.isnan(y[18]).all() and np.isfinite(np.delete(y, 18, axis=0)).all()

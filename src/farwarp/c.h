@@ -204,7 +204,7 @@ typedef enum farwarp_activation {
 typedef struct farwarp_grouped_gemm farwarp_grouped_gemm;
 typedef struct farwarp_grouped_gemm_desc {
   size_t bytes;
-  int32_t groups;        /* 1 to 512 */
+  int32_t groups;        /* 1 to 480 */
   int32_t max_rows;      /* of x, or of each group */
   int32_t n, k;          /* n, of y, is a multiple of 8, with an activation of 64; k of 8, with scaling of 16 */
   DLDataType dtype;      /* of y and bias, without scaling also of x and w: bfloat16, the default, or float16 */

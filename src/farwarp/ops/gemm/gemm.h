@@ -9,14 +9,15 @@
 
 namespace farwarp {
 
-/// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in
-/// most cases, not in all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds a
-/// launch, so it must be longer than the product takes.
+/// Device pointers to scales, of the shapes that GemmScaling says, contiguous.
 struct GemmScales {
-  const float* x = nullptr;  ///< of the shapes that GemmScaling says, contiguous
+  const float* x = nullptr;
   const float* w = nullptr;
 };
 
+/// Not thread-safe. Calls of one instance must be in one stream; two calls that run at the same time are detected in
+/// most cases, not in all. Calls are asynchronous, allocate nothing and can be captured. The World's deadline bounds a
+/// launch, so it must be longer than the product takes.
 class Gemm {
  public:
   /// Collective over the World's ranks; a World of one rank is enough. The ranks' products are independent, but all

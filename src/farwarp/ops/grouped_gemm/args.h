@@ -13,7 +13,8 @@ namespace farwarp::grouped_gemm {
 enum Site : std::uint32_t { kSiteStage, kSiteRows, kSites };
 inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "rows of a group"};
 
-inline constexpr int kMostGroups = 512;
+/// 128 bytes of shared memory remain for counters of traces.
+inline constexpr int kMostGroups = 480;
 
 struct Args {
   TensorMap x;  ///< boxes of a tile's rows x 64 words

@@ -22,8 +22,9 @@ struct GroupedGemmTensors {
 };
 
 /// Not thread-safe. Calls of one instance must be in one stream. Calls are asynchronous, allocate nothing and can be
-/// captured; the groups' rows may change from one replay to the next. A row's result does not depend on other rows. If a
-/// number in `rows` is not allowed, the call ends, the World's status is kBadInput, and its group is left out.
+/// captured; the groups' rows may change from one replay to the next. A row's result does not depend on other rows. The
+/// World's deadline bounds a launch, so it must be longer than the products take. If a number in `rows` is not allowed,
+/// nothing is computed, and the World's status is kBadInput.
 class GroupedGemm {
  public:
   /// Collective over the World's ranks, whose products are independent; all must pass the same descriptor. The World

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "farwarp/harness/device_buffer_test_values.h"
@@ -86,8 +88,8 @@ TEST_P(GroupedGemmApi, WritesTheGroupsRows) {
   });
 }
 
-/// A wrong number ends as kBadInput, with its value, and nothing outside the tensors is accessed. The next call after
-/// recover() is right.
+/// A wrong number ends as kBadInput, with the first wrong value, and nothing is computed. The next call after recover()
+/// is right.
 TEST_P(GroupedGemmApi, WrongRowsAreFoundOnTheDevice) {
   struct Wrong {
     GroupRows rows;
@@ -95,9 +97,12 @@ TEST_P(GroupedGemmApi, WrongRowsAreFoundOnTheDevice) {
     const char* found;
   };
   for (const Wrong& wrong :
-       {Wrong{GroupRows::kOffsets, {0, 10, 5, 20}, "5"}, Wrong{GroupRows::kOffsets, {0, 10, 20, 41}, "41"},
-        Wrong{GroupRows::kOffsets, {-1, 10, 20, 30}, "-1"}, Wrong{GroupRows::kCounts, {0, 41, 3}, "41"},
-        Wrong{GroupRows::kCounts, {1, 2, -7}, "-7"}}) {
+       {Wrong{GroupRows::kOffsets, {0, 10, 5, 20}, "found 5,"},
+        Wrong{GroupRows::kOffsets, {0, 10, 20, 41}, "found 41,"},
+        Wrong{GroupRows::kOffsets, {-1, 10, 20, 30}, "found -1,"},
+        Wrong{GroupRows::kOffsets, {50, 10, 20, 30}, "found 50,"},
+        Wrong{GroupRows::kOffsets, {0, 99, 20, 77}, "found 99,"}, Wrong{GroupRows::kCounts, {0, 41, 3}, "found 41,"},
+        Wrong{GroupRows::kCounts, {1, -7, 99}, "found -7,"}}) {
     on_product(wrong.rows, [&](Product& product) {
       ASSERT_TRUE(product.call(wrong.numbers).ok());
       const Status status = drain(product.world, product.stream);
@@ -105,12 +110,68 @@ TEST_P(GroupedGemmApi, WrongRowsAreFoundOnTheDevice) {
       EXPECT_TRUE(contains(status.message(), "rows of a group")) << status.message();
       EXPECT_TRUE(contains(status.message(), wrong.found)) << status.message();
       ASSERT_TRUE(product.world.recover({product.stream}).ok());
+      EXPECT_EQ(product.rows_written(), 0);
       ASSERT_TRUE(
           product.call(product.counts ? std::vector<std::int32_t>{1, 1, 1} : std::vector<std::int32_t>{0, 1, 2, 3})
               .ok());
       EXPECT_TRUE(drain(product.world, product.stream).ok());
+      EXPECT_EQ(product.rows_written(), 3);
     });
   }
+}
+
+/// Whatever the tile, a row's sums are added in the order of K.
+TEST_P(GroupedGemmApi, EveryKernelGivesTheSameBits) {
+  on_streams(1, options(), [&](World& world, Stream stream) {
+    if (world.device().shape().traits.matrix_unit != MatrixUnit::kWgmma) return;
+    constexpr int kM = 150, kColumns = 256, kDepth = 400;
+    DeviceBuffer x, w, scales, rows, y;
+    ASSERT_TRUE(harness::create_buffers(world.device(), {{&x, kM * kDepth * 2},
+                                                         {&w, 2 * kColumns * kDepth * 2},
+                                                         {&scales, 4096 * 4},
+                                                         {&rows, 12},
+                                                         {&y, kM * kColumns * 2}})
+                    .ok());
+    // Codes of e4m3 without NaN, or, in pairs, numbers of bf16 of the same sizes.
+    std::vector<std::uint8_t> bytes(x.bytes() + w.bytes());
+    for (std::size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::uint8_t>((i * 2654435761u >> 9) % 64 + i % 2 * 128);
+    std::vector<float> ones(4096);
+    for (std::size_t i = 0; i < ones.size(); ++i) ones[i] = 1 + static_cast<float>(i % 7) / 8;
+    const std::int32_t offsets[] = {0, 70, kM};
+    ASSERT_TRUE(x.upload(bytes.data(), x.bytes(), stream).ok() && w.upload(&bytes[x.bytes()], w.bytes(), stream).ok());
+    ASSERT_TRUE(scales.upload(ones.data(), scales.bytes(), stream).ok() && rows.upload(offsets, 12, stream).ok());
+    for (const GemmScaling scaling : {GemmScaling::kNone, GemmScaling::kBlocks}) {
+      std::vector<std::uint16_t> first;
+      for (const auto& [tile_rows, tile_columns] : {std::pair{64, 128}, std::pair{128, 128}, std::pair{128, 256}}) {
+        const bool scaled = scaling != GemmScaling::kNone;
+        if (scaled && tile_columns == 256) continue;
+        auto op = GroupedGemm::create(world, {.groups = 2,
+                                              .max_rows = kM,
+                                              .n = kColumns,
+                                              .k = kDepth,
+                                              .scaling = scaling,
+                                              .tile_rows = tile_rows,
+                                              .tile_columns = tile_columns});
+        ASSERT_TRUE(op.ok()) << op.status().to_string();
+        const float* const scale = scaled ? scales.as<float>() : nullptr;
+        ASSERT_TRUE((*op)({.x = x.get(),
+                           .w = w.get(),
+                           .x_scale = scale,
+                           .w_scale = scale,
+                           .rows = rows.as<std::int32_t>(),
+                           .y = y.get()},
+                          stream)
+                        .ok());
+        ASSERT_TRUE(drain(world, stream).ok());
+        const auto got = bits_in(y, stream);
+        if (first.empty()) first = got;
+        EXPECT_EQ(got, first) << op->plan().kernel;
+        EXPECT_TRUE(op->close().ok());
+      }
+      EXPECT_NE(first, std::vector<std::uint16_t>(first.size(), first[0]));
+    }
+  });
 }
 
 TEST_P(GroupedGemmApi, RefusesPointersInWords) {

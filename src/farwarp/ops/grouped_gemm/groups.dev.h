@@ -16,7 +16,7 @@ struct RowRange {
 
 /// A number in device memory that is not allowed.
 struct BadRows {
-  bool is_bad = false;
+  int group = kMostGroups;  ///< it stands there: none
   std::uint64_t allowed = 0, found = 0;
 };
 
@@ -26,13 +26,13 @@ FARWARP_DEVICE RowRange rows_of(const Args& args, int group, BadRows& bad) {
   if (args.masked != 0) {
     const int count = load(rows + group), begin = group * args.max_rows;
     if (count >= 0 && count <= args.max_rows) return {begin, begin + count};
-    bad = {true, static_cast<std::uint64_t>(args.max_rows), static_cast<std::uint64_t>(std::int64_t{count})};
+    bad = {group, static_cast<std::uint64_t>(args.max_rows), static_cast<std::uint64_t>(std::int64_t{count})};
     return {};
   }
   const int begin = load(rows + group), end = load(rows + group + 1);
   if (begin >= 0 && begin <= end && end <= args.max_rows) return {begin, end};
-  bad = {true, static_cast<std::uint64_t>(args.max_rows),
-         static_cast<std::uint64_t>(std::int64_t{begin < 0 ? begin : end})};
+  const int wrong = begin < 0 || begin > args.max_rows ? begin : end;
+  bad = {group, static_cast<std::uint64_t>(args.max_rows), static_cast<std::uint64_t>(std::int64_t{wrong})};
   return {};
 }
 
@@ -51,13 +51,16 @@ class GroupTable {
   FARWARP_DEVICE explicit GroupTable(Shared<std::byte> memory)
       : through_(reinterpret_cast<std::int32_t*>(memory.raw)) {}
 
-  /// [warp] A block_sync() must follow. Lanes return what they found wrong.
+  /// [warp] A block_sync() must follow. Lanes return the first that they found wrong. Then there are no works, in any
+  /// block: rows of groups may overlap.
   FARWARP_DEVICE BadRows build(const Args& args) const {
     BadRows bad;
     int before = 0;
     for (int first = 0; first < args.groups; first += Target::kWarpSize) {
       const int group = first + lane_index();
-      const RowRange rows = group < args.groups ? rows_of(args, group, bad) : RowRange{};
+      BadRows found;
+      const RowRange rows = group < args.groups ? rows_of(args, group, found) : RowRange{};
+      if (bad.group == kMostGroups) bad = found;
       int tiles = (rows.end - rows.begin + tile_rows - 1) / tile_rows;
 #pragma unroll
       for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
@@ -68,6 +71,8 @@ class GroupTable {
       if (group < args.groups) store(through_ + group, tiles);
       before = shuffle(tiles, Target::kWarpSize - 1);
     }
+    warp_sync();
+    if (ballot(bad.group != kMostGroups) != 0 && lane_index() == 0) store(through_ + (args.groups - 1), 0);
     return bad;
   }
 

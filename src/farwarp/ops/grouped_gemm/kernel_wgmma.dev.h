@@ -22,7 +22,13 @@ static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::ti
 /// [warp] Joins the call for its block, says what the groups' rows have wrong, and leaves the call. The other threads
 /// need not wait for it: no work here depends on the epoch or waits for a peer.
 FARWARP_DEVICE void join_and_leave_call(const Args& args, const BadRows& bad) {
-  const std::uint64_t lanes = ballot(bad.is_bad);
+  int group = bad.group;  // the first
+  for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
+    const int other = shuffle_xor(group, distance);
+    group = other < group ? other : group;
+  }
+  const bool is_bad = group < args.groups;
+  const std::uint64_t lanes = ballot(is_bad && bad.group == group);
   const int first = lanes == 0 ? 0 : lowest_bit(lanes);
   const std::uint64_t allowed = shuffle(bad.allowed, first), found = shuffle(bad.found, first);
   if (lane_index() != 0) return;
@@ -31,7 +37,7 @@ FARWARP_DEVICE void join_and_leave_call(const Args& args, const BadRows& bad) {
   if (!call.live) return;
   if (block_index() == 0) {
     claim_call(call);
-    if (lanes != 0) give_up_inlined(call, StatusCode::kBadInput, kSiteRows, -1, allowed, found);
+    if (is_bad) give_up_inlined(call, StatusCode::kBadInput, kSiteRows, -1, allowed, found);
   }
   leave_call(call, 0);
 }
@@ -182,8 +188,8 @@ class Kernel {
   /// gpt-oss's (arXiv 2508.10925; its reference implementation has the constants).
   FARWARP_DEVICE static float clamped_swiglu(float gate, float up) {
     constexpr float kFactor = 1.702f, kLimit = 7;
-    const float g = gate < kLimit ? gate : kLimit;
-    const float u = up < -kLimit ? -kLimit : up < kLimit ? up : kLimit;
+    const float g = gate > kLimit ? kLimit : gate;  // NaN stays NaN
+    const float u = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up;
     return multiply_numbers(tile::silu(g, kFactor), add(u, 1.0f));
   }
 

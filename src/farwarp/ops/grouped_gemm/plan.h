@@ -26,7 +26,7 @@ enum class Activation : std::int8_t {
 
 /// y = x * w[group of the row]^T (+ bias[group]): row-major, sums in fp32, rounded once.
 struct GroupedGemmDesc {
-  int groups = 0;              ///< 1 to 512; experts
+  int groups = 0;              ///< 1 to 480; experts
   int max_rows = 0;            ///< GroupRows: of x, or of each group
   int n = 0;                   ///< columns of y: a multiple of 8; of 64 with an activation
   int k = 0;                   ///< a multiple of 8, with scaling of 16

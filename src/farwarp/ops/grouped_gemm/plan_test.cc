@@ -48,8 +48,9 @@ TEST(GroupedGemmPlan, MostGroupsFitIntoSharedMemory) {
     for (const int columns : {128, 256}) {
       if (rows == 64 && columns == 256) continue;
       const GroupedGemmPlan most =
-          plan({.groups = 512, .max_rows = 4096, .n = 512, .k = 512, .tile_rows = rows, .tile_columns = columns});
-      EXPECT_LE(most.shared_bytes, kH200.traits.shared_bytes) << most.to_string();
+          plan({.groups = 480, .max_rows = 4096, .n = 512, .k = 512, .tile_rows = rows, .tile_columns = columns});
+      constexpr int kTraceCounters = 128;  // bytes
+      EXPECT_LE(most.shared_bytes + kTraceCounters, kH200.traits.shared_bytes) << most.to_string();
     }
   }
 }
@@ -72,7 +73,7 @@ TEST(GroupedGemmPlan, RefusesInWords) {
     change(desc);
     return error_of(desc);
   };
-  EXPECT_EQ(with([](auto& desc) { desc.groups = 513; }), "GroupedGemmDesc.groups is 513; allowed: 1 to 512");
+  EXPECT_EQ(with([](auto& desc) { desc.groups = 481; }), "GroupedGemmDesc.groups is 481; allowed: 1 to 480");
   EXPECT_EQ(with([](auto& desc) { desc.max_rows = 0; }), "GroupedGemmDesc.max_rows is 0; allowed: 1 to 16777216");
   EXPECT_EQ(with([](auto& desc) { desc.scaling = GemmScaling::kRows; }),
             "GroupedGemmDesc.scaling is 2; allowed: kNone, kBlocks");
@@ -83,7 +84,7 @@ TEST(GroupedGemmPlan, RefusesInWords) {
             "GroupedGemmDesc.activation is 3; allowed: kNone, kSwiGlu, kClampedSwiGlu");
   EXPECT_EQ(with([](auto& desc) { desc.max_sms = -1; }),
             "GroupedGemmDesc.max_sms is -1; allowed: 0 (the plan's choice) or more");
-  EXPECT_NE(with([](auto& desc) { desc.n = 1 << 24, desc.groups = 512; }).find("GroupedGemmDesc.n is"),
+  EXPECT_NE(with([](auto& desc) { desc.n = 1 << 24, desc.groups = 480; }).find("GroupedGemmDesc.n is"),
             std::string::npos);
   EXPECT_EQ(plan_grouped_gemm(good, kMi300x).status().code(), StatusCode::kUnavailable);
 }

@@ -15,7 +15,7 @@ using harness::ParamInfo;
 using harness::Params;
 
 const std::vector<ParamInfo> kParams = {
-    {"groups", "5", "1 to 512"},
+    {"groups", "5", "1 to 480"},
     {"max_rows", "300", "of x; with rows=counts of each group"},
     {"n", "192", "columns of y: a multiple of 8, with an activation of 64"},
     {"k", "256", "a multiple of 8; with scaling of 16"},
@@ -62,6 +62,9 @@ Result<CheckConfig> read_config(const Params& params) {
   config.graph = reader.flag("graph");
   if (desc.scaling != GemmScaling::kNone && config.inputs == InputKind::kTiny)
     reader.reject("inputs", reader.text("inputs"), "auto, exact, uniform, normal, mean with scaling");
+  if (desc.activation != Activation::kNone && config.inputs != InputKind::kAuto &&
+      config.inputs != InputKind::kNormal && config.inputs != InputKind::kMean)
+    reader.reject("inputs", reader.text("inputs"), "auto, normal, mean with an activation");
   if (!reader.status().ok()) return reader.status();
   return config;
 }

@@ -43,7 +43,7 @@ TEST(GroupedGemmCases, Edges) {
         expect_pass(fmt::format("{},rows={},spread={}", sizes, rows, spread), 1, 4);
     }
   }
-  expect_pass("groups=512,max_rows=40,n=8,k=16,spread=random");
+  expect_pass("groups=480,max_rows=40,n=8,k=16,spread=random");
 }
 
 // Sizes of models: gpt-oss's hidden size in pieces, 768 and 200 as intermediate sizes.
@@ -59,7 +59,11 @@ TEST(GroupedGemmCases, RandomNumbers) {
     expect_pass(fmt::format("groups=4,max_rows=120,n=136,k=520,has_bias=1,inputs={}", inputs));
   for (const char* inputs : {"uniform", "normal", "mean"}) {
     expect_pass(fmt::format("groups=4,max_rows=120,n=136,k=2000,scaling=blocks,inputs={}", inputs));
-    expect_pass(fmt::format("groups=4,max_rows=120,n=192,k=400,scaling=blocks,activation=swiglu,inputs={}", inputs));
+  }
+  for (const char* inputs : {"normal", "mean"}) {
+    for (const char* activation : {"swiglu", "clamped_swiglu"})
+      expect_pass(fmt::format("groups=3,max_rows=120,n=192,k=1040,scaling=blocks,dtype=fp16,activation={},inputs={}",
+                              activation, inputs));
   }
 }
 
@@ -84,7 +88,8 @@ TEST(GroupedGemmCases, RefusesInWords) {
            {"k=72,scaling=blocks", "GroupedGemmDesc.k is 72"},
            {"tile_rows=32", "GroupedGemmDesc.tile_rows is 32"},
            {"tile_columns=256,tile_rows=64", "GroupedGemmDesc.tile_columns is 256"},
-           {"scaling=blocks,inputs=tiny", "inputs is 'tiny'"}}) {
+           {"scaling=blocks,inputs=tiny", "inputs is 'tiny'"},
+           {"activation=swiglu,inputs=exact", "inputs is 'exact'"}}) {
     const CaseResult refused = run(settings);
     EXPECT_FALSE(refused.outcome.pass) << settings;
     EXPECT_NE(refused.outcome.detail.find(part), std::string::npos) << refused.outcome.detail;

@@ -19,6 +19,13 @@ using harness::RandomStream;
 
 constexpr std::uint64_t kRowStream = 201, kScaleStream = 202;
 
+/// The power of two by which w is divided, so that gates of N(0, 1) inputs have about the deviation 1; of the clamped
+/// activation 4, so that some are clamped.
+float scale_of_gated(const GroupedGemmDesc& desc) {
+  const int half = (std::ilogb(desc.k) + 1) / 2;
+  return std::ldexp(1.0f, (desc.activation == Activation::kClampedSwiGlu ? 2 : 0) - half);
+}
+
 double activated(Activation activation, double gate, double up) {
   if (activation == Activation::kSwiGlu) return gate / (1 + std::exp(-gate)) * up;
   const double g = std::min(gate, 7.0), u = std::clamp(up, -7.0, 7.0);
@@ -26,6 +33,12 @@ double activated(Activation activation, double gate, double up) {
 }
 
 }  // namespace
+
+/// Of a gated product no sum is exact, and uniform numbers of +-0.01 would not reach the activation's slope.
+InputKind RankRun::kind_of(int call) const {
+  const InputKind kind = gemm::kind_in_call(config_.inputs, call);
+  return is_gated() && kind != InputKind::kMean ? InputKind::kNormal : kind;
+}
 
 // -- preparing
 
@@ -89,7 +102,8 @@ Status RankRun::fill_rows(int call) {
 
 Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, int matrix_rows, int block_rows) {
   const GroupedGemmDesc& desc = config_.desc;
-  const InputKind kind = gemm::kind_in_call(config_.inputs, call);
+  const InputKind kind = kind_of(call);
+  const bool of_x = which == gemm::Operand::kX;
   // With scaling each of two scales is 1 or 2, and their squares 2.5 on average.
   const std::int64_t products = is_scaled() ? std::int64_t{desc.k} * 25 / 4 : desc.k;
   const std::size_t k = size(desc.k);
@@ -99,6 +113,20 @@ Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, in
     const RandomStream stream(options_.seed, {static_cast<std::uint64_t>(which), size(call), size(rank_), row});
     gemm::fill_operand(kind, which, desc.dtype, products, stream, std::span(operand.host).subspan(row * k, k));
   }
+  const auto in_group = [&](std::size_t row) {
+    return std::ranges::any_of(groups_, [&](const Group& group) {
+      return row >= size(group.begin) && row < size(group.begin) + size(group.count);
+    });
+  };
+  // Rows of no group are NaN.
+  for (std::size_t row = 0; of_x && row < rows; ++row)
+    if (!in_group(row)) std::fill_n(operand.host.begin() + static_cast<std::ptrdiff_t>(row * k), k, harness::kPoison16);
+  const float factor = is_gated() && !of_x ? scale_of_gated(desc) : 1.0f;
+  const auto scale_host = [&] {
+    for (std::uint16_t& value : operand.host)
+      if (factor != 1) value = harness::encode(desc.dtype, harness::decode(desc.dtype, value) * factor);
+  };
+  if (!is_scaled()) scale_host();
   if (!is_scaled()) return operand.memory.upload(operand.host.data(), operand.host.size() * 2, *stream_);
   std::vector<std::uint8_t> codes;
   std::vector<float> scales;
@@ -111,6 +139,11 @@ Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, in
     codes.insert(codes.end(), scaled.codes.begin(), scaled.codes.end());
     scales.insert(scales.end(), scaled.scales.begin(), scaled.scales.end());
   }
+  scale_host();
+  for (float& scale : scales) scale *= factor;
+  const std::size_t steps = size(tile::scaled_blocks(desc.k));
+  for (std::size_t row = 0; of_x && row < rows; ++row)
+    if (!in_group(row)) std::fill_n(scales.begin() + static_cast<std::ptrdiff_t>(row * steps), steps, std::nanf(""));
   const Status status = operand.memory.upload(codes.data(), codes.size(), *stream_);
   return status.ok() ? operand.scales.upload(scales.data(), scales.size() * 4, *stream_) : status;
 }
@@ -126,8 +159,7 @@ Status RankRun::fill(int call) {
     host_bias_.resize(size(matrices()) * size(desc.n));
     const RandomStream stream(options_.seed,
                               {static_cast<std::uint64_t>(gemm::Operand::kBias), size(call), size(rank_)});
-    gemm::fill_operand(gemm::kind_in_call(config_.inputs, call), gemm::Operand::kBias, desc.dtype, desc.k, stream,
-                       host_bias_);
+    gemm::fill_operand(kind_of(call), gemm::Operand::kBias, desc.dtype, desc.k, stream, host_bias_);
     status = bias_.upload(host_bias_.data(), host_bias_.size() * 2, *stream_);
   }
   return status.ok() ? y_.poison(*stream_) : status;
@@ -216,7 +248,7 @@ Status RankRun::verify_group(int group, std::span<const std::uint16_t> got) {
     return {};
   }
   const gemm::SumOfProducts product = product_of(group);
-  if (gemm::kind_in_call(config_.inputs, call_) == InputKind::kExact) {
+  if (kind_of(call_) == InputKind::kExact) {
     const std::string difference = exact_difference(product, output, options_.seed);
     if (!difference.empty()) findings_.difference = fmt::format("call {}, group {}: {}", call_, group, difference);
     return {};
@@ -229,10 +261,10 @@ Status RankRun::verify_group(int group, std::span<const std::uint16_t> got) {
   return {};
 }
 
-/// Compares a sample of a group's rows with float64. An error of the gate is passed on by the activation's slope, which
-/// is at most 1.1.
+/// Compares a sample of a group's rows with float64. The errors of the gate's sum and of the other one are passed on as
+/// the activation passes them on there.
 void RankRun::compare_gated(int group, const gemm::Output& output) {
-  constexpr double kSlope = 1.1, kFp32 = 0x1p-20;  // of the activation; of its arithmetic
+  constexpr double kFp32 = 0x1p-20;  // of the activation's arithmetic
   const GroupedGemmDesc& desc = config_.desc;
   const gemm::SumOfProducts product = product_of(group);
   const gemm::Sample sample = gemm::choose_sample({.m = product.rows, .n = desc.n, .k = desc.k}, options_.seed);
@@ -259,9 +291,13 @@ void RankRun::compare_gated(int group, const gemm::Output& output) {
       };
       const double gate = values[c], up = values[columns + c], of_gate = error_of(c), of_up = error_of(columns + c);
       const double value = activated(desc.activation, gate, up);
-      const double shared = desc.activation == Activation::kSwiGlu ? 0 : 1;  // is added to `up`
-      const double error = kSlope * of_gate * (std::abs(up) + shared + of_up) + (std::abs(gate) + of_gate) * of_up +
-                           kFp32 * std::abs(value) + 0x1p-126;
+      double error = kFp32 * std::abs(value) + 0x1p-126;
+      for (const double gate_error : {-of_gate, of_gate}) {
+        for (const double up_error : {-of_up, of_up}) {
+          const double other = activated(desc.activation, gate + gate_error, up + up_error);
+          error = std::max(error, std::abs(other - value) + kFp32 * std::abs(value));
+        }
+      }
       got[c] = y[size(sample.columns[c])];
       expected[c].add(value, error);
     }

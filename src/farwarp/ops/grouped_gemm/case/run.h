@@ -59,6 +59,7 @@ class RankRun : public harness::RankRun {
   bool is_gated() const { return config_.desc.activation != Activation::kNone; }
   /// Matrices of w: [n, k] each.
   int matrices() const { return config_.desc.groups * op_->plan().parts(); }
+  gemm::InputKind kind_of(int call) const;
   Status fill(int call);
   Status fill_rows(int call);
   /// `block_rows`: rows that share scales. `matrix_rows`: rows of one of its matrices.
