@@ -88,8 +88,8 @@ FARWARP_DEVICE void multiply_steps(const Tile& tile, int multiplier, int count,
   if (lane_index() == 0) mbarrier_arrive(tile.ring.empty(previous));
 }
 
-/// What multiplies a work of the role of multiplier number `multiplier` (epilogue_wgmma.dev.h) if both operands have the
-/// result's type.
+/// The `multiply` of multiply_and_finish() (epilogue_wgmma.dev.h) for multiplier number `multiplier`, if both operands
+/// have the result's type.
 template <class Tile, class WaitBarrier>
 FARWARP_DEVICE auto unscaled_steps(const Tile& tile, int multiplier, const WaitBarrier& wait) {
   return [tile, multiplier, &wait](const Work& work, float(&sums)[Tile::kRowBlocks][Tile::kSums],

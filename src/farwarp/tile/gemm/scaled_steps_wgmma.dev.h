@@ -123,8 +123,8 @@ class ScaledSteps {
     at_.advance();
   }
 
-  /// Waits for the sums of the oldest step, after which `later` others have been started, gives its stage back, and adds
-  /// them.
+  /// Waits for the sums of the oldest step, after which `later` others have been started, gives its stage back, and
+  /// adds them.
   template <int later>
   FARWARP_DEVICE void add(float (&sums)[Tile::kSums], const Scales& scales) {
     constexpr int kPartSums = Tile::kSums / parts;

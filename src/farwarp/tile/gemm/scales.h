@@ -27,7 +27,8 @@ inline constexpr int kScaledDepth = 128;  ///< of K, and rows of w, that share a
 /// Of `size` elements, how many blocks of kScaledDepth share a scale.
 constexpr std::int64_t scaled_blocks(std::int64_t size) { return (size + kScaledDepth - 1) / kScaledDepth; }
 
-/// Where the scales of an operand lie: that of step `step` of 128 of K at scales[row * row_stride + step * step_stride].
+/// Where the scales of an operand lie: that of step `step`, of 128 of K, at
+/// scales[row * row_stride + step * step_stride].
 struct ScaleStrides {
   const float* scales;
   std::int64_t row_stride;   ///< from one row of x, or 128 rows of w, to the next; 0: all have the same

@@ -23,8 +23,8 @@ struct ScaledOperand {
   std::vector<float> scales;        ///< [ceil(rows / block.rows), ceil(columns / block.depth)]
 };
 
-/// Rounds `values` [rows, pitch] of `dtype` to e4m3 numbers times scales, and returns both. With exact inputs, which are
-/// -1, 0 and 1, scales are 1 or 2. Else a scale has up to four significant bits, as an e4m3 number has, so that the
+/// Rounds `values` [rows, pitch] of `dtype` to e4m3 numbers times scales, and returns both. With exact inputs, which
+/// are -1, 0 and 1, scales are 1 or 2. Else a scale has up to four significant bits, as an e4m3 number has, so that the
 /// products are numbers of bf16 and fp16.
 ScaledOperand scale_operand(harness::InputKind kind, DType dtype, ScaleBlock block, int columns, std::int64_t pitch,
                             const harness::RandomStream& random, std::span<std::uint16_t> values);

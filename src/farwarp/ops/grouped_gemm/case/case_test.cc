@@ -1,4 +1,4 @@
-// grouped_gemm through the harness: every kernel, odd sizes, groups without rows, and the errors that a check must find.
+// grouped_gemm through the harness: every kernel, odd sizes, groups without rows, and what is refused.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
