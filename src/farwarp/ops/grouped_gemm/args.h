@@ -16,6 +16,8 @@ inline constexpr const char* kSiteNames[kSites] = {"a stage of operands", "rows 
 /// 128 bytes of shared memory remain for counters of traces.
 inline constexpr int kMostGroups = 480;
 
+inline constexpr int kBoxes = 2;  ///< of a warpgroup
+
 struct Args {
   TensorMap x;  ///< boxes of a tile's rows x 64 words
   TensorMap w;  ///< [groups * rows of a group's w, k]; boxes of a tile's columns x 64 words, gated of half of them

@@ -11,9 +11,6 @@
 
 namespace farwarp::FARWARP_TARGET::grouped_gemm {
 
-/// Boxes of a warpgroup.
-inline constexpr int kBoxes = 2;
-
 // Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers()
 // waits for ever.
 inline constexpr int kLoaderRegisters = 40, kMultiplierRegisters = 232;

@@ -101,8 +101,8 @@ Result<GroupedGemmPlan> plan_grouped_gemm(const GroupedGemmDesc& desc, const Mac
   const int blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.blocks = static_cast<int>(std::min<std::int64_t>(blocks, tiles * plan.column_tiles));
   plan.threads = tile::wgmma_threads(plan.rows);
-  constexpr int kBoxes = 2;  // of a warpgroup
-  plan.shared_bytes = tile::WgmmaShared{plan.rows, plan.columns, kBoxes}.total() + std::int64_t{4} * desc.groups;
+  plan.shared_bytes =
+      tile::WgmmaShared{plan.rows, plan.columns, grouped_gemm::kBoxes}.total() + std::int64_t{4} * desc.groups;
   return plan;
 }
 

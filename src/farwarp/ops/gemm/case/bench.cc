@@ -5,6 +5,7 @@
 
 #include "farwarp/harness/floors.h"
 #include "farwarp/harness/submission.h"
+#include "farwarp/ops/gemm/case/product_floor.h"
 #include "farwarp/ops/gemm/case/run.h"
 
 namespace farwarp::gemm {
@@ -115,20 +116,12 @@ Status RankRun::add_contenders(harness::Contest& contest, const std::string& nam
   return {};
 }
 
-/// The larger of two times: memory reads each operand once and writes the result once; the matrix unit works at its
-/// rate while clocks are high, of e4m3 numbers at twice that of bf16.
+/// Memory reads each operand once and writes the result once.
 harness::Floor RankRun::floor(const Ceilings& ceilings) {
   const GemmDesc& desc = config_.desc;
-  const double gigaflops = 2e-9 * desc.m * desc.n * desc.k;
-  const double operand_bytes = is_scaled() ? 1 : 2, rate = ceilings.mma_bf16_tflops_short * (is_scaled() ? 2 : 1);
+  const double operand_bytes = is_scaled() ? 1 : 2;
   const double megabytes = 1e-6 * (operand_bytes * desc.k * (double{1} * desc.m + desc.n) + 2.0 * desc.m * desc.n);
-  const double mma_us = rate > 0 ? gigaflops / rate * 1e3 : 0;
-  const double memory_us = ceilings.hbm_read_gb_s > 0 ? megabytes / ceilings.hbm_read_gb_s * 1e3 : 0;
-  if (mma_us == 0 && memory_us == 0) return {};
-  if (mma_us >= memory_us)
-    return {mma_us, fmt::format("matrix unit ({:.1f} GFLOP at {:.0f} TFLOP/s); {}", gigaflops, rate, ceilings.source)};
-  return {memory_us,
-          fmt::format("memory ({:.1f} MB at {:.0f} GB/s); {}", megabytes, ceilings.hbm_read_gb_s, ceilings.source)};
+  return product_floor(ceilings, 2e-9 * desc.m * desc.n * desc.k, megabytes, is_scaled());
 }
 
 }  // namespace farwarp::gemm

@@ -3,6 +3,7 @@
 
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/floors.h"
+#include "farwarp/ops/gemm/case/product_floor.h"
 #include "farwarp/ops/grouped_gemm/case/run.h"
 
 namespace farwarp::grouped_gemm {
@@ -49,8 +50,7 @@ Status RankRun::measure(const harness::BenchOptions& bench_options) {
   return verify();
 }
 
-/// The larger of two times: memory reads the weights of each group that has rows, x and writes y; the matrix unit works
-/// at its rate while clocks are high, of e4m3 numbers at twice that of bf16.
+/// Memory reads the weights of each group that has rows, and x, and writes y.
 harness::Floor RankRun::floor(const Ceilings& ceilings) const {
   const GroupedGemmDesc& desc = config_.desc;
   double rows = 0, matrices = 0;
@@ -58,16 +58,10 @@ harness::Floor RankRun::floor(const Ceilings& ceilings) const {
     rows += group.count;
     if (group.count > 0) matrices += op_->plan().parts();
   }
-  const double operand_bytes = is_scaled() ? 1 : 2, rate = ceilings.mma_bf16_tflops_short * (is_scaled() ? 2 : 1);
+  const double operand_bytes = is_scaled() ? 1 : 2;
   const double gigaflops = 2e-9 * rows * op_->plan().parts() * desc.n * desc.k;
   const double megabytes = 1e-6 * (operand_bytes * desc.k * (rows + matrices * desc.n) + 2 * rows * desc.n);
-  const double mma_us = rate > 0 ? gigaflops / rate * 1e3 : 0;
-  const double memory_us = ceilings.hbm_read_gb_s > 0 ? megabytes / ceilings.hbm_read_gb_s * 1e3 : 0;
-  if (mma_us == 0 && memory_us == 0) return {};
-  if (mma_us >= memory_us)
-    return {mma_us, fmt::format("matrix unit ({:.1f} GFLOP at {:.0f} TFLOP/s); {}", gigaflops, rate, ceilings.source)};
-  return {memory_us,
-          fmt::format("memory ({:.1f} MB at {:.0f} GB/s); {}", megabytes, ceilings.hbm_read_gb_s, ceilings.source)};
+  return gemm::product_floor(ceilings, gigaflops, megabytes, is_scaled());
 }
 
 }  // namespace farwarp::grouped_gemm

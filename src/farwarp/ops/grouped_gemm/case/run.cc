@@ -100,6 +100,12 @@ Status RankRun::fill_rows(int call) {
   return rows_.upload(numbers.data(), numbers.size() * 4, *stream_);
 }
 
+std::vector<bool> RankRun::rows_in_groups() const {
+  std::vector<bool> rows(size(op_->plan().all_rows()));
+  for (const Group& group : groups_) std::fill_n(rows.begin() + group.begin, group.count, true);
+  return rows;
+}
+
 Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, int matrix_rows, int block_rows) {
   const GroupedGemmDesc& desc = config_.desc;
   const InputKind kind = kind_of(call);
@@ -113,21 +119,19 @@ Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, in
     const RandomStream stream(options_.seed, {static_cast<std::uint64_t>(which), size(call), size(rank_), row});
     gemm::fill_operand(kind, which, desc.dtype, products, stream, std::span(operand.host).subspan(row * k, k));
   }
-  const auto in_group = [&](std::size_t row) {
-    return std::ranges::any_of(groups_, [&](const Group& group) {
-      return row >= size(group.begin) && row < size(group.begin) + size(group.count);
-    });
-  };
+  const std::vector<bool> in_group = rows_in_groups();
   // Rows of no group are NaN.
   for (std::size_t row = 0; of_x && row < rows; ++row)
-    if (!in_group(row)) std::fill_n(operand.host.begin() + static_cast<std::ptrdiff_t>(row * k), k, harness::kPoison16);
+    if (!in_group[row]) std::fill_n(operand.host.begin() + static_cast<std::ptrdiff_t>(row * k), k, harness::kPoison16);
   const float factor = is_gated() && !of_x ? scale_of_gated(desc) : 1.0f;
   const auto scale_host = [&] {
     for (std::uint16_t& value : operand.host)
       if (factor != 1) value = harness::encode(desc.dtype, harness::decode(desc.dtype, value) * factor);
   };
-  if (!is_scaled()) scale_host();
-  if (!is_scaled()) return operand.memory.upload(operand.host.data(), operand.host.size() * 2, *stream_);
+  if (!is_scaled()) {
+    scale_host();
+    return operand.memory.upload(operand.host.data(), operand.host.size() * 2, *stream_);
+  }
   std::vector<std::uint8_t> codes;
   std::vector<float> scales;
   for (std::size_t first = 0; first < rows; first += size(matrix_rows)) {
@@ -143,7 +147,7 @@ Status RankRun::fill_operand(Operand& operand, gemm::Operand which, int call, in
   for (float& scale : scales) scale *= factor;
   const std::size_t steps = size(tile::scaled_blocks(desc.k));
   for (std::size_t row = 0; of_x && row < rows; ++row)
-    if (!in_group(row)) std::fill_n(scales.begin() + static_cast<std::ptrdiff_t>(row * steps), steps, std::nanf(""));
+    if (!in_group[row]) std::fill_n(scales.begin() + static_cast<std::ptrdiff_t>(row * steps), steps, std::nanf(""));
   const Status status = operand.memory.upload(codes.data(), codes.size(), *stream_);
   return status.ok() ? operand.scales.upload(scales.data(), scales.size() * 4, *stream_) : status;
 }
@@ -194,8 +198,7 @@ Status RankRun::all_calls() {
 /// Rows of groups are written, and no others.
 void RankRun::check_written(std::span<const std::uint16_t> got) {
   const std::size_t n = size(config_.desc.n);
-  std::vector<bool> in_group(got.size() / n);
-  for (const Group& group : groups_) std::fill_n(in_group.begin() + group.begin, group.count, true);
+  const std::vector<bool> in_group = rows_in_groups();
   for (std::size_t i = 0; i < got.size(); ++i) {
     if ((got[i] == harness::kPoison16) != in_group[i / n]) continue;
     findings_.difference = fmt::format("y[{}, {}] {}", i / n, i % n,

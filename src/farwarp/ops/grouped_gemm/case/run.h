@@ -62,6 +62,8 @@ class RankRun : public harness::RankRun {
   gemm::InputKind kind_of(int call) const;
   Status fill(int call);
   Status fill_rows(int call);
+  /// Of each row of x, whether a group has it.
+  std::vector<bool> rows_in_groups() const;
   /// `block_rows`: rows that share scales. `matrix_rows`: rows of one of its matrices.
   Status fill_operand(Operand& operand, gemm::Operand which, int call, int matrix_rows, int block_rows);
   Status enqueue();
