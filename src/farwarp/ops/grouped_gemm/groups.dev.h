@@ -4,6 +4,7 @@
 
 #include "farwarp/ops/grouped_gemm/args.h"
 #include "farwarp/substrate/device.h"
+#include "farwarp/tile/gemm/group_tiles.dev.h"
 
 namespace farwarp::FARWARP_TARGET::grouped_gemm {
 
@@ -48,52 +49,31 @@ template <int tile_rows>
 class GroupTable {
  public:
   /// `memory`: shared, 4 bytes for each group.
-  FARWARP_DEVICE explicit GroupTable(Shared<std::byte> memory)
-      : through_(reinterpret_cast<std::int32_t*>(memory.raw)) {}
+  FARWARP_DEVICE GroupTable(Shared<std::byte> memory, const Args& args) : tiles_(memory, args.groups) {}
 
   /// [warp] A block_sync() must follow. Lanes return the first that they found wrong. Then there are no works, in any
   /// block: rows of groups may overlap.
   FARWARP_DEVICE BadRows build(const Args& args) const {
     BadRows bad;
-    int before = 0;
-    for (int first = 0; first < args.groups; first += Target::kWarpSize) {
-      const int group = first + lane_index();
+    tiles_.build([&](int group) {
       BadRows found;
-      const RowRange rows = group < args.groups ? rows_of(args, group, found) : RowRange{};
+      const RowRange rows = rows_of(args, group, found);
       if (bad.group == kMostGroups) bad = found;
-      int tiles = (rows.end - rows.begin + tile_rows - 1) / tile_rows;
-#pragma unroll
-      for (int distance = 1; distance < Target::kWarpSize; distance *= 2) {
-        const int other = shuffle(tiles, (lane_index() - distance) & (Target::kWarpSize - 1));
-        if (lane_index() >= distance) tiles += other;
-      }
-      tiles += before;
-      if (group < args.groups) store(through_ + group, tiles);
-      before = shuffle(tiles, Target::kWarpSize - 1);
-    }
+      return (rows.end - rows.begin + tile_rows - 1) / tile_rows;
+    });
     warp_sync();
-    if (ballot(bad.group != kMostGroups) != 0 && lane_index() == 0) store(through_ + (args.groups - 1), 0);
+    if (ballot(bad.group != kMostGroups) != 0 && lane_index() == 0) tiles_.clear();
     return bad;
   }
 
   /// [thread] How many tiles y has.
-  FARWARP_DEVICE int works(const Args& args) const { return load(through_ + (args.groups - 1)) * args.column_tiles; }
+  FARWARP_DEVICE int works(const Args& args) const { return tiles_.count() * args.column_tiles; }
 
   /// [thread] Work `number`: groups in their order, of a group a column of tiles after the other, so that blocks that
   /// run side by side read the same rows of w.
   FARWARP_DEVICE Work work(const Args& args, int number) const {
-    const int tile = number / args.column_tiles;
-    int group = 0, past = args.groups - 1;  // the first group whose tiles end after `tile`
-    while (group < past) {
-      const int middle = (group + past) / 2;
-      if (load(through_ + middle) > tile) {
-        past = middle;
-      } else {
-        group = middle + 1;
-      }
-    }
-    const int before = group == 0 ? 0 : load(through_ + (group - 1));
-    const int tiles = load(through_ + group) - before, in_group = number - before * args.column_tiles;
+    const int group = tiles_.group_of(number / args.column_tiles), before = tiles_.before(group);
+    const int tiles = tiles_.through(group) - before, in_group = number - before * args.column_tiles;
     BadRows bad;
     RowRange rows = rows_of(args, group, bad);
     rows.begin += in_group % tiles * tile_rows;
@@ -101,7 +81,7 @@ class GroupTable {
   }
 
  private:
-  Shared<std::int32_t> through_;  ///< tiles of rows of the groups up to this one
+  tile::GroupTiles tiles_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::grouped_gemm

@@ -3,8 +3,8 @@
 
 #include "farwarp/ops/grouped_gemm/args.h"
 #include "farwarp/ops/grouped_gemm/groups.dev.h"
-#include "farwarp/tile/activation.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
+#include "farwarp/tile/gemm/gate_wgmma.dev.h"
 #include "farwarp/tile/gemm/mainloop_wgmma.dev.h"
 #include "farwarp/tile/gemm/scaled_steps_wgmma.dev.h"
 #include "farwarp/world/device/wait.dev.h"
@@ -48,7 +48,7 @@ class Kernel {
   static constexpr int kPartColumns = columns / kParts;
 
   FARWARP_DEVICE explicit Kernel(const Args& args)
-      : args_(args), block_{block_shared()}, table_(block_shared() + Block::kShared.total()) {}
+      : args_(args), block_{block_shared()}, table_(block_shared() + Block::kShared.total(), args) {}
 
   FARWARP_DEVICE void run() const {
     if (thread_index() == 0) block_.initialise();
@@ -159,35 +159,11 @@ class Kernel {
     const std::int64_t first_bias = std::int64_t{work.group} * kParts * args_.n;
     const Global<const T> bias(args_.bias == nullptr ? nullptr : static_cast<const T*>(args_.bias) + first_bias);
     if constexpr (gated) {
-      float gated_sums[Tile::kSums / 2];
-      gate(bias, first_column(work), sums, gated_sums);
-      tile::fill_boxes<T, kPartColumns>(writer, send_box, row, first_column(work), Global<const T>(nullptr), args_.n,
-                                        gated_sums);
+      tile::fill_gated_boxes<T, kPartColumns>(writer, send_box, row, first_column(work), args_.clamped != 0, bias,
+                                              args_.n, sums);
     } else {
       tile::fill_boxes<T, columns>(writer, send_box, row, first_column(work), bias, args_.n, sums);
     }
-  }
-
-  /// [thread] results[i] = activation of the gate's sum i, times the up projection's.
-  FARWARP_DEVICE void gate(Global<const T> bias, int first, const float (&sums)[Tile::kSums],
-                           float (&results)[Tile::kSums / 2]) const {
-    constexpr int kHalf = Tile::kSums / 2;
-#pragma unroll
-    for (int i = 0; i < kHalf; ++i) {
-      const int column = first + farwarp::wgmma_sum(thread_index() % 128, i).column;
-      const Global<const T> of_up = bias ? bias + args_.n : bias;
-      const float gate = add(sums[i], tile::bias_at(bias, column, args_.n));
-      const float up = add(sums[kHalf + i], tile::bias_at(of_up, column, args_.n));
-      results[i] = args_.clamped != 0 ? clamped_swiglu(gate, up) : multiply_numbers(tile::silu(gate), up);
-    }
-  }
-  FARWARP_DEVICE static float multiply_numbers(float a, float b) { return farwarp::FARWARP_TARGET::multiply(a, b); }
-  /// gpt-oss's (arXiv 2508.10925; its reference implementation has the constants).
-  FARWARP_DEVICE static float clamped_swiglu(float gate, float up) {
-    constexpr float kFactor = 1.702f, kLimit = 7;
-    const float g = gate > kLimit ? kLimit : gate;  // NaN stays NaN
-    const float u = up > kLimit ? kLimit : up < -kLimit ? -kLimit : up;
-    return multiply_numbers(tile::silu(g, kFactor), add(u, 1.0f));
   }
 
   /// [warpgroup] Stores the rows before `end` of a box that begins at (row, column).

@@ -7,6 +7,7 @@
 #include "farwarp/base/half.h"
 #include "farwarp/base/machine_shape.h"
 #include "farwarp/base/status.h"
+#include "farwarp/tile/activation.h"
 #include "farwarp/tile/gemm/scales.h"
 
 namespace farwarp {
@@ -15,13 +16,6 @@ namespace farwarp {
 enum class GroupRows : std::int8_t {
   kOffsets,  ///< x [max_rows, k]; group g has rows offsets[g] to offsets[g + 1] - 1
   kCounts,   ///< x [groups, max_rows, k]; group g has the first counts[g] of its rows
-};
-
-/// What becomes of the sums of each group's w.
-enum class Activation : std::int8_t {
-  kNone,           ///< w [groups, n, k]: y is the sums
-  kSwiGlu,         ///< w [groups, 2 n, k], the gate's rows first: y = silu(gate) * up
-  kClampedSwiGlu,  ///< the same, of gpt-oss: gate at most 7, up -7 to 7; y = gate / (1 + e^(-1.702 gate)) * (up + 1)
 };
 
 /// y = x * w[group of the row]^T (+ bias[group]): row-major, sums in fp32, rounded once.

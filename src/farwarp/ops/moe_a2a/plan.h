@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "farwarp/base/expert_ranks.h"
 #include "farwarp/base/fp8.h"
 #include "farwarp/base/half.h"
 #include "farwarp/base/machine_shape.h"
@@ -146,12 +147,5 @@ struct MoeAllToAllPlan {
 
 /// kInvalidArgument names the field, its value and what is allowed.
 Result<MoeAllToAllPlan> plan_moe_all_to_all(const MoeAllToAllDesc& desc, const MachineShape& shape, int ranks);
-
-/// First expert of `rank`; of `ranks`: num_experts. ceil(rank * num_experts / ranks).
-constexpr int moe_first_expert(int rank, int ranks, int num_experts) {
-  return (rank * num_experts + ranks - 1) / ranks;
-}
-/// floor(expert * ranks / num_experts)
-constexpr int moe_rank_of(int expert, int ranks, int num_experts) { return expert * ranks / num_experts; }
 
 }  // namespace farwarp

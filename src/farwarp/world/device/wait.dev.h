@@ -81,7 +81,7 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 
 /// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what the
 /// threads that counted have released.
-template <Scope scope>
+template <Scope scope, Failure failure = Failure::called>
 FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
   TraceStart start;
   const void* const addresses[] = {counter.raw, abort_cell(call).raw};
@@ -95,7 +95,7 @@ FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::u
     }
     trace_missed(start);
     if (park(addresses, 2, deadline, tries)) [[unlikely]]
-      may_wait_on(call, wait, target, seen);
+      may_wait_on<failure>(call, wait, target, seen);
   }
   trace_wait(start, call, nullptr, target, wait);
   return false;

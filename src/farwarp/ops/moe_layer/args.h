@@ -1,0 +1,80 @@
+// The arguments of the kernels of moe_layer.
+#pragma once
+
+#include <cstdint>
+
+#include "farwarp/base/divisor.h"
+#include "farwarp/base/tensor_map.h"
+#include "farwarp/ops/moe_layer/plan.h"
+#include "farwarp/world/view.h"
+
+namespace farwarp::moe_layer {
+
+/// Wait sites and complaints, as the ledger names them.
+enum Site : std::uint32_t {
+  kSiteStage,     ///< a stage of operands
+  kSiteHeader,    ///< a source's number of tokens
+  kSiteEntry,     ///< a source's expert and weight
+  kSiteRow,       ///< a source's row of x
+  kSiteCounts,    ///< entries of the experts, counted by other blocks
+  kSiteRowIds,    ///< rows of the experts, listed by other blocks
+  kSiteH,         ///< activated products of other blocks
+  kSiteY,         ///< products with w2 of other blocks
+  kSiteReturn,    ///< an owner's sum
+  kSiteTokens,    ///< complaint: token count outside 0 .. max_tokens
+  kSiteExpert,    ///< complaint: expert outside -1 .. num_experts - 1
+  kSiteCapacity,  ///< complaint: more entries than max_rows
+  kSites,
+};
+inline constexpr const char* kSiteNames[kSites] = {
+    "a stage of operands", "token count of a peer", "top-k entry", "row of x",  "counts of entries", "rows of experts",
+    "activated products",  "products with w2",      "returned sum", "token count", "expert index",   "max_rows"};
+
+// How deep waits are (Wait::depth): an owner returns when it has multiplied; multiplying waits for rows.
+inline constexpr std::uint32_t kCountsDepth = 1, kProductsDepth = 2, kReturnDepth = 3;
+
+inline constexpr int kMaxTopK = 32;  ///< lanes of a warp
+/// Five bytes of shared memory for each are what the tiles leave.
+inline constexpr int kMaxLocalExperts = 384;
+inline constexpr int kBoxes = 2;  ///< of a warpgroup
+/// Tags of packets and flags that a call does not use are renewed once in so many calls of its parity, so that none is
+/// ever 2^32 - 4 calls old.
+inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
+
+// Counters, u32: those of the parity that the call does not use are cleared.
+inline constexpr int kCounted = 0, kListed = 1;  ///< slices
+inline constexpr int kTileCounters = 2;          ///< multipliers that have stored their part of h, by tile; then of y
+constexpr std::int64_t counters_of(std::int64_t row_tiles) { return kTileCounters + 2 * row_tiles; }
+
+struct Args {
+  TensorMap w1;       ///< [local experts * 2 * intermediate, hidden]; boxes of half a tile's columns x 64
+  TensorMap w2;       ///< [local experts * hidden, intermediate]; boxes of a tile's columns x 64
+  TensorMap h;        ///< boxes of a tile's rows x 64
+  TensorMap h_store;  ///< boxes of 64 x 64
+  TensorMap y_store;  ///< boxes of 64 x 64
+  WorldView view;
+  std::uint32_t slot;
+  std::int32_t num_experts, first_expert, local_experts;
+  std::int32_t first_experts[kMaxRanks];  ///< of each rank; beyond the last: num_experts
+  std::int32_t k, hidden, intermediate, max_tokens;
+  std::int32_t steps_of_hidden, steps_of_inter, h_columns, y_columns;
+  std::int32_t row_tiles, slices, parts;
+  Divisor by_parts;
+  std::int32_t clamped;  ///< Activation::kClampedSwiGlu
+  std::uint32_t max_rows;
+  std::int64_t workspace;  ///< offset in every heap
+  std::int64_t returns;    ///< offset in every heap
+  MoeLayerWorkspace offsets;  ///< relative to workspace
+  // Of a call.
+  const void* x;
+  const void* topk;
+  std::int32_t wide_indices;  ///< 1: topk holds int64
+  std::int32_t tokens;
+  const std::int32_t* tokens_on_device;  ///< or null
+  const float* weights;
+  const void *bias1, *bias2;  ///< [local experts, 2 * intermediate], [local experts, hidden], or null
+  void* out;
+  std::uint32_t drop_put;  ///< fault injection: this rank drops the row of this token, counted from 1; 0: none
+};
+
+}  // namespace farwarp::moe_layer

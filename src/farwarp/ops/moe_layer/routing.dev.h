@@ -1,0 +1,198 @@
+// Which rows each expert of this rank has. Some blocks count a slice of all sources' entries each; then every block knows
+// how many rows each expert has, and those blocks list them. An expert's rows begin at a tile of rows, so a tile belongs
+// to one expert. The order of an expert's rows is not fixed; no result depends on it.
+//
+//   block of a slice   waits for its entries, counts those of each expert -> counts[slice] -> counted += 1
+//   every block        waits until counted == slices; adds up -> its table of tiles, in shared memory
+//   block of a slice   gives each of its entries a row -> row_ids[row], position[entry] -> listed += 1
+#pragma once
+
+#include "farwarp/ops/moe_layer/memory.dev.h"
+#include "farwarp/tile/gemm/group_tiles.dev.h"
+
+namespace farwarp::FARWARP_TARGET::moe_layer {
+
+/// A tile of h or of y.
+struct Work {
+  int expert;
+  int tile;    ///< of rows
+  int rows;    ///< that it has
+  int column;  ///< number of the tile's columns
+};
+
+/// Shared memory: i32 [experts], tiles; bytes [experts], rows of each expert's last tile.
+template <int tile_rows>
+class ExpertTable {
+ public:
+  FARWARP_DEVICE ExpertTable(Shared<std::byte> memory, int experts)
+      : tiles_(memory, experts),
+        last_rows_(reinterpret_cast<std::uint8_t*>((memory + 4 * experts).raw)) {}
+
+  /// [warp] `rows_of(expert)`: [thread]. A block_sync() must follow.
+  template <class RowsOf>
+  FARWARP_DEVICE void build(const RowsOf& rows_of) const {
+    tiles_.build([&](int expert) {
+      const int rows = rows_of(expert), tiles = (rows + tile_rows - 1) / tile_rows;
+      store(last_rows_ + expert, static_cast<std::uint8_t>(rows - (tiles - 1) * tile_rows));
+      return tiles;
+    });
+  }
+  FARWARP_DEVICE int tiles() const { return tiles_.count(); }
+  FARWARP_DEVICE int first_row(int expert) const { return tiles_.before(expert) * tile_rows; }
+
+  /// [thread] Tile `number` of h or of y, which has `columns` tiles side by side: experts in their order, of an expert a
+  /// column of tiles after the other, so that blocks that run side by side read the same rows of w1 or w2.
+  FARWARP_DEVICE Work work(int number, int columns) const {
+    const int expert = tiles_.group_of(number / columns), before = tiles_.before(expert);
+    const int tiles = tiles_.through(expert) - before, in_expert = number - before * columns;
+    const int tile = in_expert % tiles;
+    const int rows = tile + 1 < tiles ? tile_rows : load(last_rows_ + expert);
+    return {expert, before + tile, rows, in_expert / tiles};
+  }
+
+ private:
+  tile::GroupTiles tiles_;
+  Shared<std::uint8_t> last_rows_;
+};
+
+/// A block's part in routing. `scratch`: shared memory, 8 bytes for each expert and 4 more, until run() returns.
+template <int tile_rows>
+class Routing {
+ public:
+  FARWARP_DEVICE Routing(Call& call, const Memory& memory, const ExpertTable<tile_rows>& table,
+                         Shared<std::int32_t> tokens, Shared<std::byte> scratch)
+      : call_(call),
+        memory_(memory),
+        args_(memory.args),
+        table_(table),
+        tokens_(tokens),
+        totals_(reinterpret_cast<std::uint32_t*>(scratch.raw)),
+        next_(totals_ + args_.local_experts),
+        entries_(next_ + args_.local_experts) {}
+
+  /// [block] Builds the table, and stores each source's number of tokens in shared memory. False if the call is over.
+  FARWARP_DEVICE bool run(int own_tokens) const {
+    if (thread_index() < args_.view.size) take_tokens(thread_index(), own_tokens);
+    for (int expert = thread_index(); expert < args_.local_experts; expert += num_threads()) store(next_ + expert, 0u);
+    if (thread_index() == 0) store(entries_, 0u);
+    if (block_any(!call_.live)) return false;
+    const bool has_slice = block_index() < args_.slices;
+    if (has_slice && !count_slice()) return false;
+    if (thread_index() == 0)
+      wait_count<Scope::device, Failure::inlined>(call_, memory_.counted(), static_cast<std::uint32_t>(args_.slices),
+                                                  {.site = kSiteCounts, .peer = -1, .depth = kCountsDepth});
+    if (block_any(!call_.live)) return false;
+    add_up();
+    block_sync();
+    if (warp_index() == 0) table_.build([&](int expert) { return static_cast<int>(load(totals_ + expert)); });
+    if (block_any(!has_room())) return false;
+    if (has_slice && !list_slice()) return false;
+    proxy_fence();  // copies overwrite the scratch next
+    block_sync();
+    return true;
+  }
+
+ private:
+  FARWARP_DEVICE void take_tokens(int source, int own_tokens) const {
+    std::uint64_t tokens[1] = {static_cast<std::uint64_t>(own_tokens)};
+    const Global<Packet> from[] = {mine(memory_.header(args_.view.rank, source))};
+    if (source != args_.view.rank)
+      wait_packets<1, Failure::inlined>(call_, from, 1, tokens, Wait{.site = kSiteHeader, .peer = source});
+    store(tokens_ + source, static_cast<std::int32_t>(tokens[0]));
+  }
+
+  /// [block] Calls `visit(source, entry, local expert)` for each entry of the block's slice whose expert is here.
+  template <class Visit>
+  FARWARP_DEVICE void for_each_entry(const Visit& visit) const {
+    for (int i = 1; i <= args_.view.size; ++i) {
+      const int source = rank_after(args_, i), tokens = load(tokens_ + source);
+      const int of_slice = (tokens + args_.slices - 1) / args_.slices;
+      const int begin = block_index() * of_slice, past = begin + of_slice < tokens ? begin + of_slice : tokens;
+      for (int entry = begin * args_.k + thread_index(); entry < past * args_.k; entry += num_threads()) {
+        const int local = local_expert(args_, entry_of(call_, memory_, source, entry).expert);
+        if (local >= 0) visit(source, entry, local);
+      }
+    }
+  }
+
+  FARWARP_DEVICE bool count_slice() const {
+    check_own_entries();
+    for_each_entry([&](int, int, int local) { fetch_add(next_ + local, 1u); });
+    if (block_any(!call_.live)) return false;
+    const Global<std::uint32_t> counts = memory_.counts(block_index());
+    for (int expert = thread_index(); expert < args_.local_experts; expert += num_threads())
+      store(counts + expert, load(next_ + expert));
+    signal(memory_.counted());
+    return true;
+  }
+
+  /// [block] Gives up if an expert of this rank's tokens is out of range.
+  FARWARP_DEVICE void check_own_entries() const {
+    const int tokens = load(tokens_ + args_.view.rank), stride = args_.slices * num_threads();
+    for (int entry = thread_in_grid(); entry < tokens * args_.k; entry += stride) {
+      std::int64_t bad = -1;
+      own_entry(args_, entry, bad);
+      if (bad != -1 && call_.live)
+        give_up_inlined(call_, StatusCode::kBadInput, kSiteExpert, -1, static_cast<std::uint64_t>(args_.num_experts - 1),
+                        static_cast<std::uint64_t>(bad));
+    }
+  }
+
+  /// [block] Counts of all slices -> totals; those of earlier slices -> next_.
+  FARWARP_DEVICE void add_up() const {
+    for (int expert = thread_index(); expert < args_.local_experts; expert += num_threads()) {
+      std::uint32_t total = 0, before = 0;
+#pragma unroll 8
+      for (int slice = 0; slice < args_.slices; ++slice) {
+        const std::uint32_t count = load(memory_.counts(slice) + expert);
+        if (slice < block_index()) before += count;
+        total += count;
+      }
+      store(totals_ + expert, total);
+      fetch_add(entries_, total);
+      store(next_ + expert, before);
+    }
+  }
+
+  /// [block] Gives up if this rank's experts have more entries than there is room for.
+  FARWARP_DEVICE bool has_room() const {
+    if (thread_index() != 0) return true;
+    const std::uint32_t entries = load(entries_);
+    if (entries <= args_.max_rows) return true;
+    if (block_index() == 0)
+      give_up_inlined(call_, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(args_.max_rows),
+                      entries);
+    return false;
+  }
+
+  FARWARP_DEVICE bool list_slice() const {
+    for (int expert = thread_index(); expert < args_.local_experts; expert += num_threads())
+      store(next_ + expert, static_cast<std::uint32_t>(table_.first_row(expert)) + load(next_ + expert));
+    block_sync();
+    for_each_entry([&](int source, int entry, int local) {
+      const auto row = static_cast<std::int32_t>(fetch_add(next_ + local, 1u));
+      store(memory_.row_ids() + row, source * args_.max_tokens + entry / args_.k);
+      store(memory_.position(source, entry), row);
+    });
+    if (block_any(!call_.live)) return false;
+    signal(memory_.listed());
+    return true;
+  }
+
+  /// [block] Publishes what the block has stored to this device.
+  FARWARP_DEVICE static void signal(Global<std::uint32_t> counter) {
+    drain_stores();
+    block_sync();
+    if (thread_index() == 0) fetch_add<Order::release, Scope::device>(counter, 1u);
+  }
+
+  Call& call_;
+  const Memory& memory_;
+  const Args& args_;
+  const ExpertTable<tile_rows>& table_;
+  Shared<std::int32_t> tokens_;
+  Shared<std::uint32_t> totals_, next_;  ///< [experts]: entries; first those of earlier slices, then rows to give out
+  Shared<std::uint32_t> entries_;        ///< of all experts
+};
+
+}  // namespace farwarp::FARWARP_TARGET::moe_layer
