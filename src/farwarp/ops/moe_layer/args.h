@@ -41,7 +41,11 @@ inline constexpr int kBoxes = 2;  ///< of a warpgroup
 /// ever 2^32 - 4 calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
 
-// Counters, u32: those of the parity that the call does not use are cleared.
+// Counters, u32, which begin at kNoneCounted: all ones, so that World::recover() restores them after an aborted call. A
+// call clears those of the other parity.
+inline constexpr std::uint32_t kNoneCounted = ~std::uint32_t{0};
+/// What a counter is after `count` additions of 1.
+constexpr std::uint32_t counted_to(int count) { return kNoneCounted + static_cast<std::uint32_t>(count); }
 inline constexpr int kCounted = 0, kListed = 1;  ///< slices
 inline constexpr int kTileCounters = 2;          ///< multipliers that have stored their part of h, by tile; then of y
 constexpr std::int64_t counters_of(std::int64_t row_tiles) { return kTileCounters + 2 * row_tiles; }
@@ -62,9 +66,9 @@ struct Args {
   Divisor by_parts;
   std::int32_t clamped;  ///< Activation::kClampedSwiGlu
   std::uint32_t max_rows;
-  std::int64_t workspace;  ///< offset in every heap
-  std::int64_t returns;    ///< offset in every heap
-  MoeLayerWorkspace offsets;  ///< relative to workspace
+  std::int64_t workspace;     ///< offset of the first buffer in every heap
+  std::int64_t ones;          ///< of the second
+  MoeLayerWorkspace offsets;  ///< relative to them
   // Of a call.
   const void* x;
   const void* topk;

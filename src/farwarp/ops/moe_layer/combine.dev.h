@@ -17,7 +17,7 @@ class Combiner {
 
   /// [warp] All warps that combine call it; `warp` of `warps` in the grid. Rows of peers first: they wait for them.
   FARWARP_DEVICE void run(int warp, int warps) {
-    wait_count<Scope::device, Failure::inlined>(call_, memory_.listed(), static_cast<std::uint32_t>(args_.slices),
+    wait_count<Scope::device, Failure::inlined>(call_, memory_.listed(), counted_to(args_.slices),
                                                 {.site = kSiteRowIds, .peer = -1, .depth = kCountsDepth});
     int item = warp;
     for (int i = 1; i <= args_.view.size; ++i) {
@@ -65,7 +65,7 @@ class Combiner {
     if (is_here) {
       slots.row = load(memory_.position(source, entry));
       wait_count<Scope::device, Failure::inlined>(
-          call_, memory_.y_stored(slots.row / tile_rows), static_cast<std::uint32_t>(args_.y_columns * multipliers),
+          call_, memory_.y_stored(slots.row / tile_rows), counted_to(args_.y_columns * multipliers),
           {.site = kSiteY, .peer = -1, .depth = kProductsDepth});
     }
     warp_sync();  // a lane reads outputs that others have waited for

@@ -65,7 +65,7 @@ class Kernel {
   /// [block] Clears the counters that the next call uses; the previous call's kernel is over.
   FARWARP_DEVICE void clear_counters(const Memory& memory) const {
     const Global<std::uint32_t> counters = memory.counters(memory.parity() ^ 1);
-    for (int i = thread_in_grid(); i < counters_of(args_.row_tiles); i += threads_of_grid()) store(counters + i, 0u);
+    for (int i = thread_in_grid(); i < counters_of(args_.row_tiles); i += threads_of_grid()) store(counters + i, kNoneCounted);
   }
 
   /// [block] The number of this rank's tokens. If it is out of range, gives up and returns 0.
@@ -127,18 +127,20 @@ class Kernel {
     }
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
-      // If the call is over, the copies go on with what is there, so that no other warp waits for ever.
       wait_count<Scope::device, Failure::inlined>(call, memory.h_stored(work.tile),
-                                                  static_cast<std::uint32_t>(args_.h_columns * kMultipliers),
+                                                  counted_to(args_.h_columns * kMultipliers),
                                                   {.site = kSiteH, .peer = -1, .depth = kProductsDepth});
       proxy_fence();
       const TraceStart start = trace_start();
       for (int step = 0; step < args_.steps_of_inter; ++step) {
         if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;
-        const Shared<Mbarrier> full = tile.ring.full(at.stage);
-        mbarrier_arrive(full);  // in place of a gathering warp
-        tile::load_step(tile, args_.h, args_.w2, work.tile * rows,
-                        work.expert * args_.hidden + work.column * columns, step, at.stage);
+        mbarrier_arrive(tile.ring.full(at.stage));  // in place of a gathering warp
+        if (call.live) {
+          tile::load_step(tile, args_.h, args_.w2, work.tile * rows, work.expert * args_.hidden + work.column * columns,
+                          step, at.stage);
+        } else {
+          mbarrier_arrive(tile.ring.full(at.stage));  // h is not there; no other warp may wait for ever
+        }
         last = at;
         at.advance();
       }
@@ -151,7 +153,7 @@ class Kernel {
   /// [warp]
   template <class WaitBarrier>
   FARWARP_DEVICE void gather_rows(Call& call, const Memory& memory, int tiles, const WaitBarrier& wait) const {
-    wait_count<Scope::device, Failure::inlined>(call, memory.listed(), static_cast<std::uint32_t>(args_.slices),
+    wait_count<Scope::device, Failure::inlined>(call, memory.listed(), counted_to(args_.slices),
                                                 {.site = kSiteRowIds, .peer = -1, .depth = kCountsDepth});
     call.live = ballot(!call.live) == 0;
     RowGatherer<Tile, kGatheringWarps> gatherer(call, memory, block_.tile(), warp_index() - 1);

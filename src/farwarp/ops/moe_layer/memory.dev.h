@@ -34,12 +34,13 @@ struct Memory {
   /// At the source `where` of a token, from `owner`.
   FARWARP_DEVICE Peer<Vec16> returned(int where, int token, int owner) const {
     const std::int64_t of_parity = (std::int64_t{parity()} * args.max_tokens + token) * args.view.size + owner;
-    return peer_address<Vec16>(args.view, where, args.returns) + of_parity * row_vectors();
+    return peer_address<Vec16>(args.view, where, args.ones + args.offsets.returns) + of_parity * row_vectors();
   }
 
   // This rank's own.
   FARWARP_DEVICE Global<std::uint32_t> counters(int of_parity) const {
-    return own<std::uint32_t>(args.offsets.counters) + of_parity * counters_of(args.row_tiles);
+    return own_address<std::uint32_t>(args.view, args.ones + args.offsets.counters) +
+           of_parity * counters_of(args.row_tiles);
   }
   FARWARP_DEVICE Global<std::uint32_t> counted() const { return counters(parity()) + kCounted; }
   FARWARP_DEVICE Global<std::uint32_t> listed() const { return counters(parity()) + kListed; }

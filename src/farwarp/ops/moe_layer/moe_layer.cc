@@ -59,7 +59,7 @@ Status check_memory(const MoeLayerDesc& desc, int local_experts, const MoeLayerT
 struct MoeLayer::State {
   World* world = nullptr;
   MoeLayerPlan plan;
-  OpenedOperator opened;  ///< buffer 0: the workspace; 1: what owners return
+  OpenedOperator opened;  ///< buffer 0: of zeros; 1: of all ones
   moe_layer::Args args{};
   const void *w1 = nullptr, *w2 = nullptr;  ///< whose tensor maps `args` has
   MoeLayerFaults faults;
@@ -127,7 +127,7 @@ Result<MoeLayer> MoeLayer::create(World& world, const MoeLayerDesc& desc) {
        .site_names = moe_layer::kSiteNames,
        .configuration = configuration_of(desc),
        .kernels = {wanted.kernel},
-       .buffers = {{wanted.workspace.own_bytes, 0}, {wanted.workspace.returns_bytes, 0xff}}});
+       .buffers = {{wanted.workspace.bytes, 0}, {wanted.workspace.ones_bytes, 0xff}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   moe_layer::Args& args = state->args;
@@ -154,7 +154,7 @@ Result<MoeLayer> MoeLayer::create(World& world, const MoeLayerDesc& desc) {
   args.max_rows = static_cast<std::uint32_t>(plan->max_rows);
   args.wide_indices = desc.index_type == DType::kI64 ? 1 : 0;
   args.workspace = static_cast<std::int64_t>(state->opened.buffer(0).offset);
-  args.returns = static_cast<std::int64_t>(state->opened.buffer(1).offset);
+  args.ones = static_cast<std::int64_t>(state->opened.buffer(1).offset);
   args.offsets = plan->workspace;
   if (const Status status = state->set_own_maps(); !status.ok()) return status;
   return MoeLayer(std::move(state));

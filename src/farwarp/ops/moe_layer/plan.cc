@@ -82,14 +82,16 @@ MoeLayerWorkspace workspace_of(const MoeLayerPlan& plan) {
   workspace.entries = take(sent * entries * kPacket);
   workspace.row_flags = take(sent * tokens * 8);
   workspace.rows = take(sent * tokens * desc.hidden * element);
-  workspace.counters = take(2 * moe_layer::counters_of(plan.row_tiles) * 4);
   workspace.counts = take(std::int64_t{plan.slices} * plan.max_local_experts * 4);
   workspace.row_ids = take(padded * 4);
   workspace.positions = take(entries * 4);
   workspace.h = take(padded * desc.intermediate * element);
   workspace.y = take(padded * desc.hidden * element);
-  workspace.own_bytes = end;
-  workspace.returns_bytes = sent * tokens * desc.hidden * element;
+  workspace.bytes = end;
+  end = 0;
+  workspace.returns = take(sent * tokens * desc.hidden * element);
+  workspace.counters = take(2 * moe_layer::counters_of(plan.row_tiles) * 4);
+  workspace.ones_bytes = end;
   return workspace;
 }
 

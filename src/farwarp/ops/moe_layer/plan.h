@@ -31,7 +31,8 @@ struct MoeLayerDesc {
   int tile_columns = 0;  ///< rows of w1 and of w2 in a tile: 128, and with 128 rows 256; 0: the plan's choice
 };
 
-/// Offsets of the parts of the workspace, in bytes. `returns` begins as all ones, the rest as zeros.
+/// Offsets of the parts of the workspace, in bytes: of a buffer that begins as zeros, and of one that begins as all ones,
+/// which World::recover() restores.
 struct MoeLayerWorkspace {
   // What peers write; each part twice, by the parity of the epoch.
   std::int64_t headers = 0;    ///< packets [2][ranks]: the number of a source's tokens
@@ -39,14 +40,16 @@ struct MoeLayerWorkspace {
   std::int64_t row_flags = 0;  ///< cells [2][ranks][max_tokens]
   std::int64_t rows = 0;       ///< [2][ranks][max_tokens][hidden]: rows of x
   // This rank's own.
-  std::int64_t counters = 0;   ///< u32 [2][moe_layer::counters_of()]
   std::int64_t counts = 0;     ///< u32 [slices][local experts]: a slice's entries for each expert
   std::int64_t row_ids = 0;    ///< i32 [tiles * tile rows]: of each row of an expert, source * max_tokens + token
   std::int64_t positions = 0;  ///< i32 [ranks * max_tokens * k]: of each entry for this rank, its row of h and y
   std::int64_t h = 0;          ///< [tiles * tile rows][intermediate]: activated products with w1
   std::int64_t y = 0;          ///< [tiles * tile rows][hidden]: products with w2
-  std::int64_t own_bytes = 0;  ///< of all parts above
-  std::int64_t returns_bytes = 0;  ///< a buffer of its own: [2][max_tokens][ranks][hidden], sums that owners return
+  std::int64_t bytes = 0;      ///< of all parts above
+  // The second buffer.
+  std::int64_t returns = 0;   ///< [2][max_tokens][ranks][hidden]: sums that owners return, as words
+  std::int64_t counters = 0;  ///< u32 [2][moe_layer::counters_of()]
+  std::int64_t ones_bytes = 0;
 };
 
 struct MoeLayerPlan {
@@ -65,7 +68,7 @@ struct MoeLayerPlan {
   std::int64_t shared_bytes = 0;
   MoeLayerWorkspace workspace;
 
-  std::int64_t memory_bytes() const { return workspace.own_bytes + workspace.returns_bytes; }
+  std::int64_t memory_bytes() const { return workspace.bytes + workspace.ones_bytes; }
   std::string to_string() const;
 };
 

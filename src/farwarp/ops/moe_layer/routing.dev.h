@@ -79,7 +79,7 @@ class Routing {
     const bool has_slice = block_index() < args_.slices;
     if (has_slice && !count_slice()) return false;
     if (thread_index() == 0)
-      wait_count<Scope::device, Failure::inlined>(call_, memory_.counted(), static_cast<std::uint32_t>(args_.slices),
+      wait_count<Scope::device, Failure::inlined>(call_, memory_.counted(), counted_to(args_.slices),
                                                   {.site = kSiteCounts, .peer = -1, .depth = kCountsDepth});
     if (block_any(!call_.live)) return false;
     add_up();
