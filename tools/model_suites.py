@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes suites/serving.json and suites/tp.json: what models ask of our operators, by their published configurations.
+"""Writes suites/serving.json, tp.json and moe.json: what models ask of our operators, by published configurations.
 
     tools/model_suites.py [--check]
 
@@ -11,6 +11,9 @@ Kimi-K2, whose heads are longer than 128.
 
 tp. The products of dense layers at many numbers of rows: spread over ranks, and one rank's part alone (gemm). Rows that
 the ranks do not divide are left to gemm-ar, which has at most 512.
+
+moe. The routed experts of MoE layers, over 1, 2 and 8 ranks, at many numbers of tokens of each rank; and with skewed
+routing.
 """
 
 import argparse
@@ -21,6 +24,8 @@ from pathlib import Path
 
 RANKS = (2, 4, 8)
 PREFILL_TOKENS, DECODE_TOKENS, EXPERT_TOKENS = 4096, 64, 128
+MOE_RANKS = (1, 2, 8)
+MOE_TOKENS, SKEWED_TOKENS = (1, 8, 32, 128, 1024, 4096), (128, 4096)
 ROWS = (1, 16, 64, 128, 256, 300, 512, 1024, 2048, 4096, 8192)  # of tp
 MOST_ROWS_TO_ALL = 512
 SEQUENCE, CACHE, BATCH, PAGE = 8192, 8192, 64, 64
@@ -41,7 +46,10 @@ class Model:
     window: int = 0  # of every other layer, whose heads have sinks
     experts: int = 0
     top: int = 0
+    expert_size: int = 0  # intermediate size of a routed expert
     shared: int = 0  # intermediate size of the shared expert
+    clamped: bool = False  # experts have gpt-oss's activation
+    expert_bias: bool = False
     fp8: bool = False  # weights are published in fp8, and activations are dispatched so
 
 
@@ -54,6 +62,7 @@ MODELS = (
         *(7168, 128, 0, 128, 18432),
         experts=256,
         top=8,
+        expert_size=2048,
         fp8=True,
     ),
     Model(
@@ -64,16 +73,18 @@ MODELS = (
         *(7168, 64, 0, 128, 0),
         experts=384,
         top=8,
+        expert_size=2048,
         shared=2048,
         fp8=True,
     ),
     Model(
         "Qwen3-235B-A22B",
         "https://huggingface.co/Qwen/Qwen3-235B-A22B/blob/main/config.json: hidden_size 4096, num_attention_heads 64, "
-        "num_key_value_heads 4, head_dim 128, num_experts 128, num_experts_per_tok 8",
+        "num_key_value_heads 4, head_dim 128, num_experts 128, num_experts_per_tok 8, moe_intermediate_size 1536",
         *(4096, 64, 4, 128, 0),
         experts=128,
         top=8,
+        expert_size=1536,
     ),
     Model(
         "Qwen3-32B",
@@ -91,12 +102,15 @@ MODELS = (
         "gpt-oss-120b",
         "https://huggingface.co/openai/gpt-oss-120b/blob/main/config.json: hidden_size 2880, num_attention_heads 64, "
         "num_key_value_heads 8, head_dim 64, attention_bias, sliding_window 128, num_local_experts 128, "
-        "num_experts_per_tok 4",
+        "num_experts_per_tok 4, intermediate_size 2880",
         *(2880, 64, 8, 64, 0),
         bias=True,
         window=128,
         experts=128,
         top=4,
+        expert_size=2880,
+        clamped=True,
+        expert_bias=True,
     ),
 )
 
@@ -109,6 +123,27 @@ QWEN3_8B = Model(
 DENSE_MODELS = (
     *(model for model in MODELS if model.name in ("Llama-3.3-70B", "Qwen3-32B", "gpt-oss-120b", "DeepSeek-V3")),
     QWEN3_8B,
+)
+MOE_MODELS = (
+    *(model for model in MODELS if model.experts),
+    Model(
+        "Qwen3-30B-A3B",
+        "https://huggingface.co/Qwen/Qwen3-30B-A3B/blob/main/config.json: hidden_size 2048, num_experts 128, "
+        "num_experts_per_tok 8, moe_intermediate_size 768",
+        *(2048, 32, 4, 128, 0),
+        experts=128,
+        top=8,
+        expert_size=768,
+    ),
+    Model(
+        "GLM-4.6",
+        "https://huggingface.co/zai-org/GLM-4.6/blob/main/config.json: hidden_size 5120, n_routed_experts 160, "
+        "num_experts_per_tok 8, moe_intermediate_size 1536",
+        *(5120, 96, 8, 128, 0),
+        experts=160,
+        top=8,
+        expert_size=1536,
+    ),
 )
 
 
@@ -209,10 +244,30 @@ def dense_cases_of(model, ranks):
             yield "gemm", product(rows, f"{about}, a rank's part", n, k // ranks, bias)
 
 
-def suite_text(name, title, models, cases):
+def moe_cases_of(model, ranks):
+    """The same of suite moe."""
+    for routing, numbers in (("uniform", MOE_TOKENS), ("zipf", SKEWED_TOKENS)):
+        for tokens in numbers:
+            yield (
+                "moe-layer",
+                {
+                    "num_experts": model.experts,
+                    "experts_per_token": model.top,
+                    "hidden_dim": model.hidden,
+                    "intermediate": model.expert_size,
+                    "max_num_tokens": tokens,
+                    "activation": "clamped_swiglu" if model.clamped else "swiglu",
+                    "has_bias": model.expert_bias,
+                    "routing": routing,
+                    "about": "skewed" if routing == "zipf" else "uniform",
+                },
+            )
+
+
+def suite_text(name, title, models, cases, all_ranks=RANKS):
     ops = {}
     for model in models:
-        for ranks in RANKS:
+        for ranks in all_ranks:
             for op, case in cases(model, ranks):
                 about = case.pop("about")
                 entries = ops.setdefault(op, [])
@@ -242,6 +297,9 @@ def suites():
     return {
         "serving": suite_text(
             "serving", f"Prefill and decode of current models, tensor or expert parallel {over}", MODELS, cases_of
+        ),
+        "moe": suite_text(
+            "moe", "Routed experts of MoE layers over 1, 2 and 8 ranks", MOE_MODELS, moe_cases_of, MOE_RANKS
         ),
         "tp": suite_text("tp", f"Products of dense layers, tensor parallel {over}", DENSE_MODELS, dense_cases_of),
     }

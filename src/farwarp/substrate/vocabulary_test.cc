@@ -76,7 +76,8 @@ std::vector<std::uint64_t> expected_results(int thread, const TargetTraits& trai
   const std::uint64_t columns = mfma ? 16 * (lane % 16) + 120 : 16 * (4 * (lane % 4) + 1) + 240;
   const std::uint64_t of_32 = mfma ? (64 * (lane / 32) + 232) * (16 * (lane % 32) + 120) : 0;
   expected[kMultipliedHalf] = expected[kMultipliedBf16] = bits_of_float(static_cast<float>(rows * columns + of_32));
-  expected[kWidenedFp8] = expected[kMaximum] = expected[kExp2Right] = expected[kLog2Right] = 1;
+  expected[kWidenedFp8] = expected[kMaximum] = expected[kExp2Right] = expected[kLog2Right] =
+      expected[kReciprocalRight] = 1;
   expected[kUniform] = static_cast<std::uint64_t>(thread / warp);
   expected[kAnyThread] = 1;
   expected[kNoThread] = 0;

@@ -159,7 +159,7 @@ FARWARP_DEVICE std::uint64_t multiplied() {
   return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
-/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without bulk copies discards the
+/// Copies `bytes` by bulk copies, the first 16 by an asynchronous load: from -> bounce -> to. A template, so that a target without bulk copies discards the
 /// body.
 template <class Machine>
 FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
@@ -175,10 +175,16 @@ FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, 
     const void* const addresses[] = {barrier.raw};
     for (std::uint32_t tries = 0; !mbarrier_test(barrier, 0); ++tries)
       park(addresses, 1, nanoseconds() + 1'000'000, tries);
-    bulk_store(to, bounce, bytes);
+    bulk_store(to + 16, bounce + 16, bytes - 16);
     bulk_commit();
     bulk_wait_read();
     bulk_wait_all();
+    const Shared<Vec16> first(as<Vec16>(bounce.raw));
+    store(first, Vec16{});
+    async_load(first, Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)), false);
+    async_commit();
+    async_wait();
+    store(Peer<Vec16>(as<Vec16>(to.raw)), load(first));
   }
 }
 
@@ -292,6 +298,8 @@ FARWARP_KERNEL(vocabulary, VocabularyArgs, kVocabularyThreads) {
                          near(exp2(1.5f), 2.8284271f, 0x1p-20f));
   report(kLog2Right,
          log2(0.0f) == -infinity && log2(1.0f) == 0 && log2(8.0f) == 3 && near(log2(10.0f), 3.3219281f, 0x1p-20f));
+  report(kReciprocalRight, reciprocal(infinity) == 0 && reciprocal(1.0f) == 1 && reciprocal(-8.0f) == -0.125f &&
+                               reciprocal(0x1p127f) == 0 && near(reciprocal(3.0f), 0.33333334f, 0x1p-24f));
   report(kUniform, static_cast<std::uint64_t>(uniform(warp_index())));
   schedule_fence();
 

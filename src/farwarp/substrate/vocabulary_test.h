@@ -41,6 +41,7 @@ enum VocabularyResult : int {
   kMaximum,    ///< of a NaN and a number, and of two numbers
   kExp2Right,  ///< exact where results are powers of 2, 0 of minus infinity, within its bound of the host's elsewhere
   kLog2Right,
+  kReciprocalRight,
   kUniform,
   kAnyThread,
   kNoThread,

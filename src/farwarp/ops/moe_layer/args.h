@@ -30,13 +30,16 @@ inline constexpr const char* kSiteNames[kSites] = {
     "a stage of operands", "token count of a peer", "top-k entry", "row of x",  "counts of entries", "rows of experts",
     "activated products",  "products with w2",      "returned sum", "token count", "expert index",   "max_rows"};
 
-// How deep waits are (Wait::depth): an owner returns when it has multiplied; multiplying waits for rows.
-inline constexpr std::uint32_t kCountsDepth = 1, kProductsDepth = 2, kReturnDepth = 3;
+// How deep waits are (Wait::depth): what a peer sends has depth 0. Waits on blocks of this launch may have the depth of
+// what those wait for: if nothing of a peer is missing, the products take longer than the deadline, wherever that shows.
+inline constexpr std::uint32_t kRoutingDepth = 1, kProductsDepth = 2, kReturnDepth = 3;
 
 inline constexpr int kMaxTopK = 32;  ///< lanes of a warp
 /// Five bytes of shared memory for each are what the tiles leave.
 inline constexpr int kMaxLocalExperts = 384;
-inline constexpr int kBoxes = 2;  ///< of a warpgroup
+inline constexpr int kBoxes = 2;              ///< of a warpgroup
+inline constexpr int kEntriesOfSlice = 1024;  ///< that a block counts, if there are enough blocks
+inline constexpr int kLeastPart = 256;        ///< elements of a part of a row
 /// Tags of packets and flags that a call does not use are renewed once in so many calls of its parity, so that none is
 /// ever 2^32 - 4 calls old.
 inline constexpr std::uint32_t kRetagPeriod = 1u << 16;
@@ -62,9 +65,10 @@ struct Args {
   std::int32_t first_experts[kMaxRanks];  ///< of each rank; beyond the last: num_experts
   std::int32_t k, hidden, intermediate, max_tokens;
   std::int32_t steps_of_hidden, steps_of_inter, h_columns, y_columns;
-  std::int32_t row_tiles, slices, parts;
-  Divisor by_parts;
-  std::int32_t clamped;  ///< Activation::kClampedSwiGlu
+  std::int32_t row_tiles, max_slices, max_parts;
+  Divisor by_max_tokens;
+  std::int32_t clamped;       ///< Activation::kClampedSwiGlu
+  std::int32_t wide_indices;  ///< 1: topk holds int64
   std::uint32_t max_rows;
   std::int64_t workspace;     ///< offset of the first buffer in every heap
   std::int64_t ones;          ///< of the second
@@ -72,7 +76,6 @@ struct Args {
   // Of a call.
   const void* x;
   const void* topk;
-  std::int32_t wide_indices;  ///< 1: topk holds int64
   std::int32_t tokens;
   const std::int32_t* tokens_on_device;  ///< or null
   const float* weights;

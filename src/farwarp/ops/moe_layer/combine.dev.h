@@ -2,7 +2,7 @@
 // words; the source adds up the owners' sums. A warp takes a part of a row.
 #pragma once
 
-#include "farwarp/ops/moe_layer/memory.dev.h"
+#include "farwarp/ops/moe_layer/routing.dev.h"
 #include "farwarp/tile/sums.dev.h"
 #include "farwarp/world/device/words.dev.h"
 
@@ -12,23 +12,25 @@ namespace farwarp::FARWARP_TARGET::moe_layer {
 template <class T, int tile_rows, int multipliers>
 class Combiner {
  public:
-  FARWARP_DEVICE Combiner(Call& call, const Memory& memory, Shared<const std::int32_t> tokens)
-      : call_(call), memory_(memory), args_(memory.args), tokens_(tokens) {}
+  FARWARP_DEVICE Combiner(Call& call, const Memory& memory, const CallSize& size)
+      : call_(call), memory_(memory), args_(memory.args), size_(size) {}
 
   /// [warp] All warps that combine call it; `warp` of `warps` in the grid. Rows of peers first: they wait for them.
   FARWARP_DEVICE void run(int warp, int warps) {
-    wait_count<Scope::device, Failure::inlined>(call_, memory_.listed(), counted_to(args_.slices),
-                                                {.site = kSiteRowIds, .peer = -1, .depth = kCountsDepth});
+    wait_counted(call_, memory_.listed(), size_.slices(), kSiteRowIds, kRoutingDepth);
+    const int parts = size_.parts(warps);
+    const int vectors = memory_.row_vectors(), of_part = (vectors + parts - 1) / parts;
     int item = warp;
     for (int i = 1; i <= args_.view.size; ++i) {
-      const int source = rank_after(args_, i), items = load(tokens_ + source) * args_.parts;
+      const int source = rank_after(args_, i), items = size_.tokens(source) * parts;
       for (; item < items; item += warps) {
         if (ballot(!call_.live) != 0) return;
-        const int token = args_.by_parts.quotient(item), part = item - token * args_.parts;
+        const int token = item / parts, begin = (item - token * parts) * of_part, end = begin + of_part;
+        const Range range{begin, end < vectors ? end : vectors};
         if (source == args_.view.rank) {
-          store_output(token, part);
+          store_output(token, range);
         } else {
-          return_sum(source, token, part);
+          return_sum(source, token, range);
         }
       }
       item -= items;
@@ -36,12 +38,13 @@ class Combiner {
   }
 
  private:
-  static constexpr int kSlotsAhead = 4;
+  // Loads of a lane in flight: vectors of a row, for k-slots.
+  static constexpr int kAhead = 2, kSlotsAhead = 8;
 
   /// A token's k-slots, one on each lane.
   struct Slots {
     Entry entry;
-    int row = 0;  ///< of y, if the expert is here
+    int row = 0;             ///< of y, if the expert is here
     std::uint64_t here = 0;  ///< lanes
   };
   /// Vectors of a row.
@@ -49,35 +52,29 @@ class Combiner {
     int begin, end;
   };
 
-  FARWARP_DEVICE Range part_of_row(int part) const {
-    const int vectors = memory_.row_vectors(), of_part = (vectors + args_.parts - 1) / args_.parts;
-    const int begin = part * of_part, end = begin + of_part;
-    return {begin, end < vectors ? end : vectors};
-  }
-
   /// [warp] Waits for the outputs of the experts that are here.
   FARWARP_DEVICE Slots await_slots(int source, int token) {
     Slots slots;
     const int entry = token * args_.k + lane_index();
-    if (lane_index() < args_.k) slots.entry = entry_of(call_, memory_, source, entry);
+    std::int64_t bad = 0;
+    if (lane_index() < args_.k) slots.entry = entry_of(call_, memory_, source, entry, bad);
     const bool is_here = local_expert(args_, slots.entry.expert) >= 0;
     slots.here = ballot(is_here);
     if (is_here) {
       slots.row = load(memory_.position(source, entry));
-      wait_count<Scope::device, Failure::inlined>(
-          call_, memory_.y_stored(slots.row / tile_rows), counted_to(args_.y_columns * multipliers),
-          {.site = kSiteY, .peer = -1, .depth = kProductsDepth});
+      wait_counted(call_, memory_.y_stored(slots.row / tile_rows), args_.y_columns * multipliers, kSiteY,
+                   kProductsDepth);
     }
     warp_sync();  // a lane reads outputs that others have waited for
     return slots;
   }
 
-  /// [warp] The weighted outputs of the experts here, in the order of k-slots; vector `v` of the row on each lane that
-  /// `is_there`.
-  FARWARP_DEVICE void add_outputs(const Slots& slots, int v, bool is_there, float (&sum)[kVectorElements]) const {
+  /// [warp] sums[a]: the weighted outputs of the experts here, in the order of k-slots, of vector v + a * 32, v on this
+  /// lane; of those before `end`.
+  FARWARP_DEVICE void add_outputs(const Slots& slots, int v, int end, float (&sums)[kAhead][kVectorElements]) const {
     std::uint64_t left = slots.here;
     while (left != 0) {
-      Vec16 outputs[kSlotsAhead];
+      Vec16 outputs[kSlotsAhead][kAhead];
       float weights[kSlotsAhead];
       bool used[kSlotsAhead];
 #pragma unroll
@@ -87,18 +84,26 @@ class Combiner {
         left &= left - (used[i] ? 1 : 0);
         const int row = shuffle(slots.row, lane);
         weights[i] = shuffle(slots.entry.weight, lane);
-        outputs[i] = used[i] && is_there ? load<Cache::streaming>(memory_.y(row) + v) : Vec16{};
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+          const int at = v + a * Target::kWarpSize;
+          outputs[i][a] = used[i] && at < end ? load<Cache::streaming>(memory_.y(row) + at) : Vec16{};
+        }
       }
 #pragma unroll
       for (int i = 0; i < kSlotsAhead; ++i) {
         if (!used[i]) break;
 #pragma unroll
-        for (int e = 0; e < kVectorElements; ++e)
-          sum[e] = fused_multiply_add(weights[i], to_float(tile::element<T>(outputs[i], e)), sum[e]);
+        for (int a = 0; a < kAhead; ++a) {
+#pragma unroll
+          for (int e = 0; e < kVectorElements; ++e)
+            sums[a][e] = fused_multiply_add(weights[i], to_float(tile::element<T>(outputs[i][a], e)), sums[a][e]);
+        }
       }
     }
   }
 
+  /// No half of it is all ones, as words must not be: rounding makes each NaN 0x7fff.
   FARWARP_DEVICE static Vec16 rounded(const float (&sum)[kVectorElements]) {
     std::uint64_t pairs[4];
 #pragma unroll
@@ -106,33 +111,35 @@ class Combiner {
     return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
   }
 
-  FARWARP_DEVICE void return_sum(int source, int token, int part) {
+  FARWARP_DEVICE void return_sum(int source, int token, Range range) {
     const Slots slots = await_slots(source, token);
     if (slots.here == 0 || ballot(!call_.live) != 0) return;
-    const Range range = part_of_row(part);
     const Peer<Vec16> to = memory_.returned(source, token, args_.view.rank);
-    for (int first = range.begin; first < range.end; first += Target::kWarpSize) {
+    for (int first = range.begin; first < range.end; first += kAhead * Target::kWarpSize) {
       const int v = first + lane_index();
-      float sum[kVectorElements] = {};
-      add_outputs(slots, v, v < range.end, sum);
-      if (v < range.end) store_words(to + v, sendable(rounded(sum)));
+      float sums[kAhead][kVectorElements] = {};
+      add_outputs(slots, v, range.end, sums);
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a)
+        if (v + a * Target::kWarpSize < range.end) store_words(to + (v + a * Target::kWarpSize), rounded(sums[a]));
     }
   }
 
-  FARWARP_DEVICE void store_output(int token, int part) {
-    const int me = args_.view.rank;
-    const Slots slots = await_slots(me, token);
+  FARWARP_DEVICE void store_output(int token, Range range) {
+    const Slots slots = await_slots(args_.view.rank, token);
     const std::uint32_t owners = owners_of(args_, slots.entry.expert);
-    const Range range = part_of_row(part);
     const Global<Vec16> out =
         Global<Vec16>(static_cast<Vec16*>(args_.out)) + std::int64_t{token} * memory_.row_vectors();
-    for (int first = range.begin; first < range.end; first += Target::kWarpSize) {
+    for (int first = range.begin; first < range.end; first += kAhead * Target::kWarpSize) {
       if (ballot(!call_.live) != 0) return;
       const int v = first + lane_index();
-      float sum[kVectorElements] = {};
-      add_outputs(slots, v, v < range.end, sum);
-      if (v >= range.end) continue;
-      store<Cache::streaming>(out + v, add_owners(owners, token, v, rounded(sum)));
+      float sums[kAhead][kVectorElements] = {};
+      add_outputs(slots, v, range.end, sums);
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        const int at = v + a * Target::kWarpSize;
+        if (at < range.end) store<Cache::streaming>(out + at, add_owners(owners, token, at, rounded(sums[a])));
+      }
     }
   }
 
@@ -165,7 +172,7 @@ class Combiner {
   Call& call_;
   const Memory& memory_;
   const Args& args_;
-  Shared<const std::int32_t> tokens_;
+  const CallSize& size_;
 };
 
 }  // namespace farwarp::FARWARP_TARGET::moe_layer

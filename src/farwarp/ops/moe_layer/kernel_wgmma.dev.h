@@ -1,5 +1,5 @@
-// moe_layer on Hopper: one launch. All blocks send, route, multiply with w1, multiply with w2, and add up; README.md has
-// the drawing. The warpgroups of a block while it multiplies:
+// moe_layer on Hopper: one launch. All blocks send, route, multiply with w1, multiply with w2, and add up; README.md
+// has the drawing. The warpgroups of a block while it multiplies:
 //
 //   the first   one thread copies w1, w2 and h into the stages; warps 1 to 3 load rows of x
 //   1 or 2 more multiply and store
@@ -47,6 +47,7 @@ class Kernel {
     Call call = join_call(args_.view, args_.slot);
     if (!call.live) return;
     if (block_index() == 0 && thread_index() == 0) claim_call(call);
+    if (thread_index() == Target::kWarpSize) prefetch_maps();
     const Memory memory{args_, call.epoch};
     clear_counters(memory);
     const int tokens = checked_tokens(call);
@@ -54,13 +55,19 @@ class Kernel {
       send_entries(args_, memory, tokens);
       send_rows(call, args_, memory, tokens);
     }
-    const Routing<rows> routing(call, memory, table_, block_.tokens(), block_shared());
-    if (routing.run(tokens)) multiply_and_combine(call, memory);
+    const CallSize size(args_, block_.tokens());
+    const Routing<rows> routing(call, memory, table_, size, block_shared());
+    if (routing.run(tokens)) multiply_and_combine(call, memory, size);
     end_call(call, 0);
   }
 
  private:
   using Writer = tile::BoxWriter<kBoxes>;
+
+  FARWARP_DEVICE void prefetch_maps() const {
+    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2, &args_.h, &args_.h_store, &args_.y_store})
+      tensor_prefetch(*map);
+  }
 
   /// [block] Clears the counters that the next call uses; the previous call's kernel is over.
   FARWARP_DEVICE void clear_counters(const Memory& memory) const {
@@ -80,7 +87,7 @@ class Kernel {
     return 0;
   }
 
-  FARWARP_DEVICE void multiply_and_combine(Call& call, const Memory& memory) const {
+  FARWARP_DEVICE void multiply_and_combine(Call& call, const Memory& memory, const CallSize& size) const {
     BlockWaits waits;
     const auto wait = [&](Shared<Mbarrier> barrier, std::uint32_t parity) {
       return wait_mbarrier(waits, args_.view, barrier, parity);
@@ -91,13 +98,13 @@ class Kernel {
       if (thread_index() == 0) {
         copy_operands(call, memory, tiles, wait);
       } else if (warp_index() > 0) {
-        gather_rows(call, memory, tiles, wait);
+        gather_rows(call, memory, size, tiles, wait);
       }
     } else {
       if constexpr (kMultipliers > 1) raise_registers<kMultiplierRegisters>();
       multiply_works(memory, tiles, warpgroup - 1, wait);
       constexpr int kWarps = 4 * kMultipliers;
-      Combiner<T, rows, kMultipliers> combiner(call, memory, Shared<const std::int32_t>(block_.tokens().raw));
+      Combiner<T, rows, kMultipliers> combiner(call, memory, size);
       combiner.run(block_index() * kWarps + warp_index() - 4, num_blocks() * kWarps);
     }
     report_expired(waits, args_.view, args_.slot, kSiteStage);
@@ -127,9 +134,7 @@ class Kernel {
     }
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
-      wait_count<Scope::device, Failure::inlined>(call, memory.h_stored(work.tile),
-                                                  counted_to(args_.h_columns * kMultipliers),
-                                                  {.site = kSiteH, .peer = -1, .depth = kProductsDepth});
+      wait_counted(call, memory.h_stored(work.tile), args_.h_columns * kMultipliers, kSiteH, kProductsDepth);
       proxy_fence();
       const TraceStart start = trace_start();
       for (int step = 0; step < args_.steps_of_inter; ++step) {
@@ -152,13 +157,23 @@ class Kernel {
 
   /// [warp]
   template <class WaitBarrier>
-  FARWARP_DEVICE void gather_rows(Call& call, const Memory& memory, int tiles, const WaitBarrier& wait) const {
-    wait_count<Scope::device, Failure::inlined>(call, memory.listed(), counted_to(args_.slices),
-                                                {.site = kSiteRowIds, .peer = -1, .depth = kCountsDepth});
+  FARWARP_DEVICE void gather_rows(Call& call, const Memory& memory, const CallSize& size, int tiles,
+                                  const WaitBarrier& wait) const {
+    wait_counted(call, memory.listed(), size.slices(), kSiteRowIds, kRoutingDepth);
     call.live = ballot(!call.live) == 0;
     RowGatherer<Tile, kGatheringWarps> gatherer(call, memory, block_.tile(), warp_index() - 1);
-    for (int number = block_index(); number < tiles * args_.h_columns; number += num_blocks())
-      gatherer.gather(table_.work(number, args_.h_columns), wait);
+    const int works = tiles * args_.h_columns;
+    if (block_index() >= works) return;
+    Work next = table_.work(block_index(), args_.h_columns);
+    gatherer.prepare(next);
+    for (int number = block_index(); number < works; number += num_blocks()) {
+      const Work work = next;
+      gatherer.gather(work, wait, [&] {
+        if (number + num_blocks() >= works) return;
+        next = table_.work(number + num_blocks(), args_.h_columns);
+        gatherer.prepare(next);
+      });
+    }
   }
 
   /// [warpgroup] The role of multiplier number `multiplier`.
@@ -167,24 +182,36 @@ class Kernel {
     const Writer writer(block_.boxes(multiplier), 1 + multiplier);
     const Tile tile = block_.tile();
     tile::RingPosition<Tile::kStages> at;
+    // A tile is published when the next one is multiplied: its boxes are then stored. The last one of h is published at
+    // once: this block's tiles of y may wait for it.
+    int stored = -1;
     for (int number = block_index(); number < tiles * args_.h_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.h_columns);
       float sums[1][Tile::kSums];
       const TraceStart multiplied = trace_start();
       tile::multiply_steps(tile, multiplier, args_.steps_of_hidden, sums, at, wait);
       trace_warp(multiplied, TraceWork::kMultiply, number);
+      const TraceStart storing = trace_start();
+      if (stored >= 0) publish(memory.h_stored(stored));
       store_h(work, multiplier, writer, sums[0]);
-      publish(memory.h_stored(work.tile));
+      stored = work.tile;
+      trace_warp(storing, TraceWork::kStore, number);
     }
+    if (stored >= 0) publish(memory.h_stored(stored));
+    stored = -1;
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
       float sums[1][Tile::kSums];
       const TraceStart multiplied = trace_start();
       tile::multiply_steps(tile, multiplier, args_.steps_of_inter, sums, at, wait);
       trace_warp(multiplied, TraceWork::kMultiply, tiles * args_.h_columns + number);
+      const TraceStart storing = trace_start();
+      if (stored >= 0) publish(memory.y_stored(stored));
       store_y(work, multiplier, writer, sums[0]);
-      publish(memory.y_stored(work.tile));
+      stored = work.tile;
+      trace_warp(storing, TraceWork::kStore, tiles * args_.h_columns + number);
     }
+    if (stored >= 0) publish(memory.y_stored(stored));
   }
 
   FARWARP_DEVICE void store_h(const Work& work, int multiplier, const Writer& writer,

@@ -77,7 +77,8 @@ FARWARP_DEVICE Global<T> mine(Peer<T> address) {
   return Global<T>(address.raw);
 }
 
-/// The rank `i` after mine, i from 1 to the number of ranks. A rank sends to the rank after it first.
+/// The rank `i` after mine, i from 1 to the number of ranks. A rank sends to the rank after it first, so that the ranks
+/// do not all begin with the same link.
 FARWARP_DEVICE int rank_after(const Args& args, int i) {
   const int rank = args.view.rank + i;
   return rank < args.view.size ? rank : rank - args.view.size;
@@ -92,19 +93,27 @@ struct Entry {
   float weight = 0;
 };
 
+/// [thread] Waits for what other blocks of this launch count.
+FARWARP_DEVICE bool wait_counted(Call& call, Global<std::uint32_t> counter, int count, Site site, std::uint32_t depth) {
+  return wait_count<Scope::device, Failure::inlined, Order::acquire>(call, counter, counted_to(count),
+                                                                     {.site = site, .peer = -1, .depth = depth});
+}
+
 /// [thread] An entry of this rank's tokens, as the caller gives it. `bad`: its expert, if that is not allowed.
 FARWARP_DEVICE Entry own_entry(const Args& args, int entry, std::int64_t& bad) {
-  const std::int64_t listed = args.wide_indices != 0
-                                  ? load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry)
-                                  : load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
+  std::int64_t listed = 0;
+  if (args.wide_indices != 0) {
+    listed = load(Global<const std::int64_t>(static_cast<const std::int64_t*>(args.topk)) + entry);
+  } else {
+    listed = load(Global<const std::int32_t>(static_cast<const std::int32_t*>(args.topk)) + entry);
+  }
   const bool allowed = listed >= -1 && listed < args.num_experts;
   if (!allowed) bad = listed;
   return {allowed ? static_cast<int>(listed) : -1, load(Global<const float>(args.weights) + entry)};
 }
 
-/// [thread] An entry of `source`. Of a peer it waits for it. None if the call is over.
-FARWARP_DEVICE Entry entry_of(Call& call, const Memory& memory, int source, int entry) {
-  std::int64_t bad = 0;
+/// [thread] An entry of `source`. Of a peer it waits for it. None if the call is over. `bad`: as of own_entry().
+FARWARP_DEVICE Entry entry_of(Call& call, const Memory& memory, int source, int entry, std::int64_t& bad) {
   if (source == memory.args.view.rank) return own_entry(memory.args, entry, bad);
   const Global<Packet> from[] = {mine(memory.entry(memory.args.view.rank, source, entry))};
   std::uint64_t data[1] = {};

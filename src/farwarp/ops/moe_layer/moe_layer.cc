@@ -147,9 +147,9 @@ Result<MoeLayer> MoeLayer::create(World& world, const MoeLayerDesc& desc) {
   args.h_columns = plan->h_columns;
   args.y_columns = plan->y_columns;
   args.row_tiles = static_cast<std::int32_t>(plan->row_tiles);
-  args.slices = plan->slices;
-  args.parts = plan->parts;
-  args.by_parts = Divisor(plan->parts);
+  args.max_slices = plan->max_slices;
+  args.max_parts = plan->max_parts;
+  args.by_max_tokens = Divisor(desc.max_tokens);
   args.clamped = desc.activation == Activation::kClampedSwiGlu ? 1 : 0;
   args.max_rows = static_cast<std::uint32_t>(plan->max_rows);
   args.wide_indices = desc.index_type == DType::kI64 ? 1 : 0;

@@ -82,7 +82,7 @@ MoeLayerWorkspace workspace_of(const MoeLayerPlan& plan) {
   workspace.entries = take(sent * entries * kPacket);
   workspace.row_flags = take(sent * tokens * 8);
   workspace.rows = take(sent * tokens * desc.hidden * element);
-  workspace.counts = take(std::int64_t{plan.slices} * plan.max_local_experts * 4);
+  workspace.counts = take(std::int64_t{plan.max_slices} * plan.max_local_experts * 4);
   workspace.row_ids = take(padded * 4);
   workspace.positions = take(entries * 4);
   workspace.h = take(padded * desc.intermediate * element);
@@ -117,7 +117,9 @@ Result<MoeLayerPlan> plan_moe_layer(const MoeLayerDesc& desc, const MachineShape
   plan.row_tiles = std::min(plan.max_rows, plan.max_rows / plan.rows + plan.max_local_experts);
   constexpr std::int64_t kMostRows = std::int64_t{1} << 30;  // of a tensor map, with room for a tile
   if (plan.row_tiles * plan.rows > kMostRows || all_entries(desc, ranks) > kMostRows)
-    return wrong("max_tokens", desc.max_tokens, fmt::format("at most {} rows of all experts", kMostRows));
+    return wrong("max_tokens", desc.max_tokens,
+                 fmt::format("ranks * max_tokens * experts_per_token, and the rows of tiles that hold max_rows, at most {}",
+                             kMostRows));
   if (2 * std::int64_t{plan.max_local_experts} * std::max(desc.intermediate, desc.hidden) > kMostRows)
     return wrong("num_experts", desc.num_experts, fmt::format("at most {} rows of all experts' w1 and w2", kMostRows));
   plan.steps_of_hidden = static_cast<int>(ceil_div(desc.hidden, tile::kWgmmaDepth));
@@ -125,17 +127,14 @@ Result<MoeLayerPlan> plan_moe_layer(const MoeLayerDesc& desc, const MachineShape
   plan.h_columns = static_cast<int>(ceil_div(desc.intermediate, plan.columns / 2));
   plan.y_columns = static_cast<int>(ceil_div(desc.hidden, plan.columns));
   if (plan.row_tiles * (plan.h_columns + plan.y_columns) > kMostRows)
-    return wrong("max_tokens", desc.max_tokens, fmt::format("at most {} tiles", kMostRows));
+    return wrong("max_rows", desc.max_rows,
+                 fmt::format("so many that h and y, of {} and {} columns, have at most {} tiles", desc.intermediate,
+                             desc.hidden, kMostRows));
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.threads = tile::wgmma_threads(plan.rows);
-  constexpr int kEntriesOfSlice = 1024;
-  plan.slices = static_cast<int>(std::clamp<std::int64_t>(ceil_div(all_entries(desc, ranks), kEntriesOfSlice), 1,
-                                                          plan.blocks));
-  // As many parts as give each warp that adds up one of a full call, of at least 256 elements.
-  const std::int64_t warps = std::int64_t{plan.blocks} * 4 * tile::wgmma_multipliers(plan.rows);
-  constexpr int kLeastPart = 256;
-  plan.parts = static_cast<int>(std::clamp<std::int64_t>(ceil_div(warps, std::int64_t{ranks} * desc.max_tokens), 1,
-                                                         ceil_div(desc.hidden, kLeastPart)));
+  plan.max_slices = static_cast<int>(std::min<std::int64_t>(
+      ceil_div(all_entries(desc, ranks), moe_layer::kEntriesOfSlice), plan.blocks));
+  plan.max_parts = static_cast<int>(ceil_div(desc.hidden, moe_layer::kLeastPart));
   plan.shared_bytes = tile::WgmmaShared{plan.rows, plan.columns, moe_layer::kBoxes}.total() +
                       std::int64_t{5} * plan.max_local_experts;
   plan.workspace = workspace_of(plan);

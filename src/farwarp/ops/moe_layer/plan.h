@@ -40,7 +40,7 @@ struct MoeLayerWorkspace {
   std::int64_t row_flags = 0;  ///< cells [2][ranks][max_tokens]
   std::int64_t rows = 0;       ///< [2][ranks][max_tokens][hidden]: rows of x
   // This rank's own.
-  std::int64_t counts = 0;     ///< u32 [slices][local experts]: a slice's entries for each expert
+  std::int64_t counts = 0;     ///< u32 [max_slices][local experts]: a slice's entries for each expert
   std::int64_t row_ids = 0;    ///< i32 [tiles * tile rows]: of each row of an expert, source * max_tokens + token
   std::int64_t positions = 0;  ///< i32 [ranks * max_tokens * k]: of each entry for this rank, its row of h and y
   std::int64_t h = 0;          ///< [tiles * tile rows][intermediate]: activated products with w1
@@ -62,8 +62,8 @@ struct MoeLayerPlan {
   std::int64_t row_tiles = 0;                   ///< most tiles that hold them
   int steps_of_hidden = 0, steps_of_inter = 0;  ///< of K
   int h_columns = 0, y_columns = 0;             ///< tiles of columns of h and of y
-  int slices = 0;                               ///< blocks that count entries
-  int parts = 0;                                ///< of a row, that different warps add up
+  int max_slices = 0;                           ///< most blocks that count entries
+  int max_parts = 0;                            ///< most parts of a row, which different warps add up
   int blocks = 0, threads = 0;
   std::int64_t shared_bytes = 0;
   MoeLayerWorkspace workspace;

@@ -39,14 +39,14 @@ TEST(MoeLayerPlan, OfModels) {
         EXPECT_GE(layer.y_columns * layer.columns, model.hidden);
         EXPECT_LE(layer.shared_bytes, kH200.traits.shared_bytes) << layer.to_string();
         EXPECT_EQ(layer.blocks, kH200.multiprocessors);
-        EXPECT_LE(layer.slices, layer.blocks);
+        EXPECT_LE(layer.max_slices, layer.blocks);
         EXPECT_EQ(layer.rows, std::int64_t{ranks} * tokens * model.k > 64 * model.experts ? 128 : 64);
         // Any spread of the entries over the experts fits.
         const std::int64_t entries = std::int64_t{ranks} * tokens * model.k;
         EXPECT_EQ(layer.max_rows, entries);
         EXPECT_GE(layer.row_tiles, std::min<std::int64_t>(entries, layer.max_local_experts));
         EXPECT_GE(layer.row_tiles * layer.rows, entries);
-        EXPECT_GT(layer.parts, 0);
+        EXPECT_GT(layer.max_parts, 0);
         EXPECT_EQ(layer.workspace.counters == layer.workspace.returns, ranks == 1);
       }
     }

@@ -26,6 +26,12 @@ FARWARP_DEVICE void send_entries(const Args& args, const Memory& memory, int tok
   }
 }
 
+/// Bit i: bit rank_after(i + 1) of `ranks`. Without this rank.
+FARWARP_DEVICE std::uint32_t ranks_after(const Args& args, std::uint32_t ranks) {
+  const int after_mine = args.view.rank + 1, size = args.view.size;
+  return (ranks >> after_mine | ranks << (size - after_mine)) & ((1u << (size - 1)) - 1);
+}
+
 /// [block] Each warp takes whole rows. A row is read once, and written once to each peer.
 FARWARP_DEVICE void send_rows(Call& call, const Args& args, const Memory& memory, int tokens) {
   const int me = args.view.rank, warps = threads_of_grid() / Target::kWarpSize;
@@ -35,19 +41,21 @@ FARWARP_DEVICE void send_rows(Call& call, const Args& args, const Memory& memory
     std::int64_t bad = 0;
     const bool is_entry = token < tokens && lane_index() < args.k;
     const int expert = is_entry ? own_entry(args, token * args.k + lane_index(), bad).expert : -1;
-    const std::uint32_t owners = owners_of(args, expert) & ~(1u << me);
-    const std::uint32_t flagged = renews_tags(memory) ? ((1u << args.view.size) - 1) & ~(1u << me) : owners;
+    const std::uint32_t owners = ranks_after(args, owners_of(args, expert));
+    const std::uint32_t flagged = renews_tags(memory) ? (1u << (args.view.size - 1)) - 1 : owners;
     if (flagged == 0 || static_cast<std::uint32_t>(token) + 1 == args.drop_put) continue;
-    Peer<std::byte> to[farwarp::kMaxRanks];
+    Peer<std::byte> to[farwarp::kMaxRanks - 1];
 #pragma unroll
-    for (int r = 0; r < farwarp::kMaxRanks; ++r)
-      to[r] = Peer<std::byte>(
-          reinterpret_cast<std::byte*>(memory.row(r < args.view.size ? r : me, me, token).raw));
+    for (int i = 0; i < farwarp::kMaxRanks - 1; ++i) {
+      const int rank = i + 1 < args.view.size ? rank_after(args, i + 1) : me;
+      to[i] = Peer<std::byte>(reinterpret_cast<std::byte*>(memory.row(rank, me, token).raw));
+    }
     const Global<const std::byte> row(static_cast<const std::byte*>(args.x) + std::int64_t{token} * args.hidden * 2);
     if (owners != 0) put.put(call, row, args.hidden * 2, to, owners, kSiteRow);
     signal_after_warp([&] {
-      for (int r = 0; r < args.view.size; ++r)
-        if (flagged >> r & 1) signal_cell<Order::relaxed>(memory.row_flag(r, me, token), tagged(memory.epoch, 0));
+      for (int i = 0; i + 1 < args.view.size; ++i)
+        if (flagged >> i & 1)
+          signal_cell<Order::relaxed>(memory.row_flag(rank_after(args, i + 1), me, token), tagged(memory.epoch, 0));
     });
   }
 }

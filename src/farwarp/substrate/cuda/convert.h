@@ -82,6 +82,11 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return __fm
 FARWARP_DEVICE float multiply(float a, float b) { return __fmul_rn(a, b); }
 FARWARP_DEVICE float add(float a, float b) { return __fadd_rn(a, b); }
 FARWARP_DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+FARWARP_DEVICE float reciprocal(float value) {
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
+  return result;
+}
 
 FARWARP_DEVICE float maximum(float a, float b) {
   float result;

@@ -63,6 +63,10 @@ FARWARP_DEVICE float fused_multiply_add(float a, float b, float c) { return std:
 FARWARP_DEVICE float multiply(float a, float b) { return a * b; }
 FARWARP_DEVICE float add(float a, float b) { return a + b; }
 FARWARP_DEVICE float divide(float a, float b) { return a / b; }
+FARWARP_DEVICE float reciprocal(float value) {
+  const float result = 1 / value;
+  return std::fpclassify(result) == FP_SUBNORMAL ? std::copysign(0.0f, result) : result;
+}
 
 FARWARP_DEVICE float maximum(float a, float b) { return std::fmax(a, b); }
 FARWARP_DEVICE float exp2(float value) {

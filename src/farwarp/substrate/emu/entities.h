@@ -47,6 +47,7 @@ struct Snapshot {
   Uid writer = 0;
   Time time = 0;
   Scope scope = Scope::block;
+  bool sequence = false;  ///< of several releases, which read-modify-writes continued; `writer` is the last one's
   mutable int references = 0;
 };
 using SnapshotRef = Ref<const Snapshot>;
@@ -59,6 +60,13 @@ struct Watch {
   Granule granule = 0;
   Watch* next = nullptr;
   Watch* previous = nullptr;
+};
+
+/// An async_load() that has not happened yet.
+struct AsyncLoad {
+  void* to = nullptr;
+  const void* from = nullptr;  ///< null: zeros
+  int group = 0;
 };
 
 struct Thread : ThreadIds {
@@ -91,6 +99,9 @@ struct Thread : ThreadIds {
   bool in_cluster_barrier = false;   ///< has arrived and not waited yet
 
   int open_group = 0;  ///< the group of bulk stores issued now; earlier groups are committed
+
+  std::vector<AsyncLoad> async_loads;
+  int open_async_group = 0;  ///< of the loads issued now; earlier groups are committed
 
   // wgmma: how many it has issued and waited for, the open group, and whether it has called wgmma_fence() since the
   // last wait.

@@ -134,6 +134,7 @@ SnapshotRef combine(const SnapshotRef& earlier, const SnapshotRef& later) {
   result->known = join(later->known, earlier->known);
   result->published = join(later->published, earlier->published);
   result->scope = std::max(earlier->scope, later->scope);
+  result->sequence = true;
   return SnapshotRef(result);
 }
 
@@ -147,7 +148,7 @@ void acquire_clocks(Thread& thread, const ClockRef& known, const ClockRef& publi
 }
 
 void acquire(Thread& thread, const Snapshot& released, Scope scope) {
-  if (released.writer == thread.uid) return;
+  if (released.writer == thread.uid && !released.sequence) return;
   if (thread.last_acquired == released.time && thread.last_acquired_from == released.writer) return;
   const bool same_block = block_uid(released.writer) == thread.block->uid;
   const Scope narrower = std::min(released.scope, scope);

@@ -55,6 +55,26 @@ FARWARP_DEVICE void message_between_blocks(const LitmusArgs& args) {
   }
 }
 
+/// Blocks 0 and 1 count in one word. If block 1 counts last, it reads its own addition, which continues block 0's
+/// release.
+FARWARP_KERNEL(litmus_sequence, LitmusArgs, 1) {
+  const Global<std::uint32_t> flag(at<std::uint32_t>(args.memory[args.rank], kLitmusFlag));
+  if (block_index() == 0) {
+    store(Words(data_of(args, args.rank).raw), std::uint64_t{9});
+    if (args.variant == kNoRelease) {
+      fetch_add<Order::relaxed, Scope::device>(flag, 1u);
+    } else {
+      fetch_add<Order::release, Scope::device>(flag, 1u);
+    }
+    return;
+  }
+  fetch_add<Order::release, Scope::device>(flag, 1u);
+  const void* const addresses[] = {flag.raw};
+  for (std::uint32_t tries = 0; load<Order::acquire, Scope::device>(flag) != 2; ++tries)
+    park(addresses, 1, kNever, tries);
+  store(result_of(args), load(Words(data_of(args, args.rank).raw)));
+}
+
 FARWARP_KERNEL(litmus_blocks, LitmusArgs, 1) {
   if (args.variant == kScopeTooNarrow) {
     message_between_blocks<Scope::block>(args);

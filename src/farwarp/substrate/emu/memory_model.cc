@@ -101,7 +101,8 @@ void pair_with(Thread& thread, const SnapshotRef& released, Access access) {
   if (!released) return;
   if (acquires(access.order)) {
     acquire(thread, *released, access.scope);
-  } else if (released->writer != thread.uid && (thread.unfenced.empty() || !(thread.unfenced.back() == released))) {
+  } else if ((released->writer != thread.uid || released->sequence) &&
+             (thread.unfenced.empty() || !(thread.unfenced.back() == released))) {
     constexpr std::size_t kMaxUnfenced = 256;  // bounds the list of a thread that never executes a fence
     if (thread.unfenced.size() == kMaxUnfenced)
       thread.unfenced.erase(thread.unfenced.begin(), thread.unfenced.begin() + kMaxUnfenced / 2);

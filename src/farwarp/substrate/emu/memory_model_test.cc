@@ -73,6 +73,10 @@ TEST_P(MemoryModelTest, SynchronisationIsTransitive) {
   expect("litmus_chain", 3, {}, all_results(2, 1, 7), {kReleaseStoreAcquireLoad, kFences}, {kNoRelease, kNoAcquire});
 }
 
+TEST_P(MemoryModelTest, AThreadsOwnAdditionContinuesARelease) {
+  expect("litmus_sequence", 1, {.blocks = 2}, all_results(0, 1, 9), {kRight}, {kNoRelease});
+}
+
 TEST_P(MemoryModelTest, ScopeMustIncludeBothThreads) {
   expect("litmus_blocks", 1, {.blocks = 2}, all_results(0, 1, 9), {kRight}, {kScopeTooNarrow});
 }
@@ -155,6 +159,12 @@ TEST_P(MemoryModelTest, BulkStoreNeedsProxyFenceAndFullWait) {
 TEST_P(MemoryModelTest, SourceOfBulkStoreIsReadLate) {
   if (!sm90()) GTEST_SKIP() << "no bulk copies";
   expect("litmus_bulk_reuse", 1, {.shared_bytes = 1024}, all_results(0, 2, 1), {kRight}, {kNoWait});
+}
+
+TEST_P(MemoryModelTest, AsynchronousLoadsAreThereAfterTheWait) {
+  if (!sm90()) GTEST_SKIP() << "no asynchronous loads";
+  expect("litmus_async_loads", 1, {.threads = 4, .shared_bytes = 64}, all_results(0, 4, 100, 1), {kRight},
+         {kNoWait, kWaitOlderOnly});
 }
 
 TEST_P(MemoryModelTest, BulkLoadNeedsProxyFenceAndMbarrier) {

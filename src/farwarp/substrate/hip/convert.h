@@ -103,6 +103,7 @@ FARWARP_DEVICE float add(float a, float b) {
   return a + b;
 }
 FARWARP_DEVICE float divide(float a, float b) { return a / b; }
+FARWARP_DEVICE float reciprocal(float value) { return __builtin_amdgcn_rcpf(value); }
 
 FARWARP_DEVICE std::uint32_t lower_halves(std::uint32_t first, std::uint32_t second) {
   return __builtin_amdgcn_perm(second, first, 0x05040100);

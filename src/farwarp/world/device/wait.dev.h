@@ -80,16 +80,17 @@ FARWARP_DEVICE bool wait_tagged(Call& call, Global<SystemCell<std::uint64_t>> ce
 }
 
 /// [thread] Waits until a counter that only grows, modulo 2^32, has reached `target`. Acquires, at `scope`, what the
-/// threads that counted have released.
-template <Scope scope, Failure failure = Failure::called>
+/// threads that counted have released. `poll`: relaxed loads, then a fence; or each poll is an acquire load, which does
+/// not wait for the thread's own stores.
+template <Scope scope, Failure failure = Failure::called, Order poll = Order::relaxed>
 FARWARP_DEVICE bool wait_count(Call& call, Global<std::uint32_t> counter, std::uint32_t target, Wait wait) {
   TraceStart start;
   const void* const addresses[] = {counter.raw, abort_cell(call).raw};
   const std::uint64_t deadline = call.deadline_ns + wait.depth * call.grace_ns;
   for (std::uint32_t tries = 0; call.live; ++tries) {
-    const std::uint32_t seen = load<Order::relaxed, scope>(counter);
+    const std::uint32_t seen = load<poll, scope>(counter);
     if (static_cast<std::int32_t>(seen - target) >= 0) {
-      fence<Order::acquire, scope>();
+      if constexpr (poll == Order::relaxed) fence<Order::acquire, scope>();
       trace_wait(start, call, nullptr, target, wait);
       return true;
     }
