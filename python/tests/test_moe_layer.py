@@ -154,7 +154,7 @@ def test_what_a_kernel_finds(ranks):
     (
         ({"activation": "none"}, "activation is 'none'; allowed: swiglu, clamped_swiglu"),
         ({"bias": 2}, "bias is 2; allowed: True, False"),
-        ({"dtype": "float32"}, "dtype is float32; allowed: float16, bfloat16"),
+        ({"dtype": "float32"}, "dtype is float32; allowed: bfloat16, float16"),
         ({"index_type": "int8"}, "index_type is int8; allowed"),
         ({"hidden": 12}, "hidden is 12; allowed: a multiple of 8 up to 1048576"),
         ({"intermediate": 0}, "intermediate is 0; allowed: a multiple of 8 up to 1048576"),
