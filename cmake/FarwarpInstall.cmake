@@ -13,6 +13,7 @@ target_sources(farwarp_archive
   PRIVATE $<TARGET_OBJECTS:farwarp_objects> $<TARGET_PROPERTY:farwarp_objects,INTERFACE_SOURCES>
   PUBLIC FILE_SET HEADERS BASE_DIRS src FILES
     src/farwarp/base/divisor.h
+    src/farwarp/base/expert_ranks.h
     src/farwarp/base/fp8.h
     src/farwarp/base/fragments.h
     src/farwarp/base/half.h
@@ -40,6 +41,7 @@ target_sources(farwarp_archive
     src/farwarp/ops/gemm/plan.h
     src/farwarp/ops/grouped_gemm/grouped_gemm.h
     src/farwarp/ops/grouped_gemm/plan.h
+    src/farwarp/tile/activation.h
     src/farwarp/tile/gemm/raster.h
     src/farwarp/tile/gemm/scales.h
     src/farwarp/tile/gemm/tiling.h
@@ -57,6 +59,8 @@ target_sources(farwarp_archive
     src/farwarp/ops/parallel_gemm/gemm_rs/plan.h
     src/farwarp/ops/moe_a2a/moe_a2a.h
     src/farwarp/ops/moe_a2a/plan.h
+    src/farwarp/ops/moe_layer/moe_layer.h
+    src/farwarp/ops/moe_layer/plan.h
     src/farwarp/fleet/dispatcher.h
     src/farwarp/fleet/graph.h
     src/farwarp/fleet/layout.h

@@ -109,6 +109,22 @@ OPERATORS = {
         "burst": ["1", "2"],
         "delay_us": ["0", "20"],
     },
+    "moe-layer": MOE
+    | {
+        "intermediate": ["8", "64", "72", "136"],
+        "dtype": ["fp16", "bf16"],
+        "index": ["int32", "int64"],
+        "activation": ["swiglu", "clamped_swiglu"],
+        "has_bias": ["0", "1"],
+        "inputs": ["auto", "exact", "normal"],
+        "count": ["host", "device"],
+        "max_rows": ["0", "1", "8", "64"],
+        "tile_rows": ["0", "64", "128"],
+        "tile_columns": ["0", "128", "256"],
+        "burst": ["1", "2"],
+        "delay_us": ["0", "20"],
+        "unfused": ["0", "1"],
+    },
     "gemm": PRODUCT
     | {
         "x_pitch": ["0", "64", "96"],
@@ -191,6 +207,13 @@ OPERATORS = {
 SMALL = {
     "attention": {"heads": "2", "kv_heads": "1", "queries": "16"},
     "moe-a2a": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4"},
+    "moe-layer": {
+        "num_experts": "8",
+        "experts_per_token": "2",
+        "hidden_dim": "64",
+        "intermediate": "64",
+        "max_num_tokens": "4",
+    },
     "lesson-04": {"num_experts": "8", "experts_per_token": "2", "hidden_dim": "64", "max_num_tokens": "4", "rung": "7"},
     "flash-decode": {"batch": "1", "query_heads": "2", "kv_heads": "1", "max_keys": "64"},
     "lesson-05": {"elements": "64"},
@@ -210,6 +233,7 @@ SIZES = {
     "n",
     "k",
     "hidden_dim",
+    "intermediate",
     "max_num_tokens",
     "num_experts",
     "x_pitch",

@@ -37,6 +37,7 @@ from .flash_decode import FlashDecode
 from .gemm import Fp8Gemm, Gemm
 from .grouped_gemm import GroupedGemm
 from .moe import MoeAllToAll, MoeReceived
+from .moe_layer import MoeLayer
 from .moe_rows import MoeRows, MoeRowsAllToAll
 from .operator import Operator
 from .products import AllGatherGemm, GemmAllReduce, GemmReduceScatter, ParallelGemm
@@ -66,6 +67,7 @@ __all__ = [
     "MismatchError",
     "MisuseError",
     "MoeAllToAll",
+    "MoeLayer",
     "MoeReceived",
     "MoeRows",
     "MoeRowsAllToAll",

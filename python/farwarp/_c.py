@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ctypes import c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint16, c_uint64, c_void_p
 from typing import Any
 
-VERSION = 7  # FARWARP_C_VERSION
+VERSION = 8  # FARWARP_C_VERSION
 
 
 class DLDevice(ctypes.Structure):
@@ -80,6 +80,13 @@ MoeDesc = _desc(
     ("recv_rows", c_int64),
     *_each(c_int32, "max_sms mode segments send_only_blocks scale_columns weights_at_combine rows dispatch_hidden"),
     *_each(c_int32, "powers_of_two scale_exponents handles"),
+)
+MoeLayerDesc = _desc(
+    "farwarp_moe_layer_desc",
+    *_each(c_int32, "num_experts experts_per_token hidden max_tokens intermediate"),
+    ("dtype", DLDataType),
+    ("index_type", DLDataType),
+    *_each(c_int32, "activation has_bias max_rows max_sms tile_rows tile_columns"),
 )
 AttentionDesc = _desc(
     "farwarp_attention_desc",
@@ -196,6 +203,10 @@ FUNCTIONS: dict[str, tuple[type | None, ...]] = {
     "moe_fused": (_I, *[_P] * 5, _I, *[_P] * 3),
     "moe_forget": _CLOSE,
     "moe_close": _CLOSE,
+    "moe_layer_desc_init_sized": _INIT,
+    "moe_layer_create": _CREATE,
+    "moe_layer_call": (_I, *[_P] * 11),
+    "moe_layer_close": _CLOSE,
     "attention_desc_init_sized": _INIT,
     "attention_create": _CREATE,
     "attention_call": (_I, *[_P] * 7),

@@ -10,6 +10,7 @@ from .attention import Attention
 from .errors import InvalidArgumentError
 from .flash_decode import FlashDecode
 from .moe import MoeAllToAll, MoeReceived
+from .moe_layer import MoeLayer
 from .tensors import TensorSpec, WithSpecs
 from .torch_results import OpResults
 
@@ -78,6 +79,20 @@ def fused(
     **to: torch.Tensor,
 ) -> OpResults:
     return operator.fused(x, indices, weights, expert_table=table, count=count, **to)
+
+
+def moe_layer(
+    operator: MoeLayer,
+    x: torch.Tensor,
+    indices: torch.Tensor,
+    weights: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    *more: torch.Tensor | None,
+    **to: torch.Tensor,
+) -> OpResults:
+    bias1, bias2, count = more
+    return operator(x, indices, weights, w1, w2, bias1, bias2, count=count, **to)
 
 
 def fixed(operator: WithSpecs, *_inputs: object) -> tuple[TensorSpec, ...]:

@@ -27,6 +27,7 @@ stream. On the emulator tensors are in the host's memory and a call waits.
     moe_combine(op, y, indices, count=None)            MoeAllToAll; indices and count are those of the dispatch, which
                                                        the kernel reads again: a graph must not free them before
     moe_fused(op, x, indices, weights, expert_table=None, count=None)
+    moe_layer(op, x, indices, weights, w1, w2, bias1=None, bias2=None, count=None)   MoeLayer
 
 They are for inference: there are no gradients. All ranks must execute the same calls in the same order, so their
 compiled graphs must be the same. A graph may leave out a call whose results nothing uses, and reorder calls of which
@@ -52,6 +53,7 @@ from .flash_decode import FlashDecode
 from .gemm import Fp8Gemm, Gemm
 from .grouped_gemm import GroupedGemm
 from .moe import MoeAllToAll, MoeReceived
+from .moe_layer import MoeLayer
 from .operator import Operator
 from .products import AllGatherGemm, GemmAllReduce, GemmReduceScatter
 from .tensors import TensorSpec
@@ -135,6 +137,7 @@ _FORMS = {
     "flash_decode_lse": "a FlashDecode with lse",
     "moe": "a MoeAllToAll",
     "moe_fp8": "a MoeAllToAll with scales",
+    "moe_layer": "a MoeLayer",
 }
 _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (  # each is given an operator of its class
     (Gemm, lambda operator: "gemm"),
@@ -147,6 +150,7 @@ _BY_CLASS: tuple[tuple[type, Callable[[Any], str]], ...] = (  # each is given an
     (Attention, lambda operator: "attention_lse" if operator.has_lse else "attention"),
     (FlashDecode, lambda operator: "flash_decode_lse" if operator.has_lse else "flash_decode"),
     (MoeAllToAll, lambda operator: "moe" if operator.scales is None else "moe_fp8"),
+    (MoeLayer, lambda operator: "moe_layer"),
 )
 
 
@@ -201,6 +205,7 @@ _DECODE = (
     "Tensor? sinks=None"
 )
 _TOKENS = "Tensor x, Tensor indices, Tensor weights"
+_LAYER = f"{_TOKENS}, Tensor w1, Tensor w2, Tensor? bias1=None, Tensor? bias2=None, Tensor? count=None"
 _RECEIVED = " ".join(MoeReceived._fields[:4])
 _OPS = (
     _Op("gemm", ("gemm",), _PRODUCT, "out", Gemm.__call__),
@@ -247,6 +252,7 @@ _OPS = (
         torch_calls.fused,
         torch_calls.rows_of(0),
     ),
+    _Op("moe_layer", ("moe_layer",), _LAYER, "out", torch_calls.moe_layer, torch_calls.rows_of(0)),
 )
 
 

@@ -96,6 +96,13 @@ def fused(world):
     return operator, (*tokens, torch.rand(4, 2))
 
 
+def moe_layer(world):
+    operator = farwarp.MoeLayer(world, 4, 2, 64, 128, 8, bias=True)
+    tokens = numbers(5, 64), integers([0, 1], [2, 3], [3, 0], [1, 2], [-1, 3]), torch.rand(5, 2)
+    biases = numbers(4, 256, seed=3), numbers(4, 64, seed=4)
+    return operator, (*tokens, numbers(4, 256, 64, seed=1), numbers(4, 64, 128, seed=2), *biases)
+
+
 CASES = {
     "gemm": gemm,
     "fp8_gemm": fp8_gemm,
@@ -111,6 +118,7 @@ CASES = {
     "flash_decode": decode(),
     "flash_decode_lse": decode(lse=True),
     "moe_fused": fused,
+    "moe_layer": moe_layer,
 }
 OUTPUTS = {"ag_gemm_x": ("out", "all_x"), "attention_lse": ("out", "lse"), "flash_decode_lse": ("out", "lse")}
 

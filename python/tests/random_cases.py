@@ -338,6 +338,28 @@ def moe_rows(world, place):
     return Case(operator, draw, by_class, None)
 
 
+def moe_layer(world, place):
+    experts, top_k, hidden, most = moe_shape(world, place)
+    inter, bias = place.size(64, 8), place.choose.random() < 0.5
+    operator = farwarp.MoeLayer(world, experts, top_k, hidden, inter, most, bias=bias)
+
+    def draw():
+        x, indices, weights = routed(world, place, experts, top_k, hidden, most)
+        w1, w2 = place.numbers(experts, 2 * inter, hidden), place.numbers(experts, hidden, inter)
+        biases = [place.numbers(experts, 2 * inter), place.numbers(experts, hidden)] if bias else []
+        exact = torch.zeros(most, hidden, device=place.device)
+        for expert in range(experts):
+            of_first, of_second = (b[expert].float() for b in biases) if bias else (0, 0)
+            gate, up = (x.float() @ w1[expert].float().T + of_first).chunk(2, 1)
+            h = (torch.nn.functional.silu(gate) * up).bfloat16().float()
+            y = (h @ w2[expert].float().T + of_second).bfloat16().float()
+            exact += torch.where(indices == expert, weights, 0).sum(1, keepdim=True) * y
+        mine = [tensor.chunk(world.size)[world.rank].clone() for tensor in (w1, w2, *biases)]
+        return (x, indices, weights, *mine), (exact,)
+
+    return Case(operator, draw, operator, OPS.moe_layer)
+
+
 CASES = {
     "gemm": gemm,
     "fp8-gemm": fp8_gemm,
@@ -348,6 +370,7 @@ CASES = {
     "all-reduce": all_reduce,
     "moe": moe,
     "moe fused": moe_fused,
+    "moe layer": moe_layer,
     "attention": attention,
     "attention paged": paged_attention,
     "flash-decode": flash_decode(False),

@@ -99,13 +99,17 @@ def test_moe(checked):
             moe.combine_recv()
             if not late:
                 moe.fused(x, indices, weights)
+        matrices = np.ones((4, 128, 128), HALF), np.ones((4, 128, 64), HALF)
+        farwarp.MoeLayer(world, 4, 2, 128, 64, 4, dtype="float16")(x, indices, weights, *matrices)
+        biased = farwarp.MoeLayer(world, 4, 2, 128, 64, 4, dtype="float16", bias=True)
+        biased(x, indices, weights, *matrices, np.ones((4, 128), HALF), np.ones((4, 128), HALF))
         rows = farwarp.MoeRowsAllToAll(world, 4, 2, 128, 4, dtype="float16")
         rows.combine(rows.dispatch(x, indices, weights).recv_x)
         rows.dispatch_send(x, indices, weights)
         rows.combine(rows.dispatch_recv().recv_x)
 
     farwarp.run(body, ranks=1)
-    assert checked == {"x", "indices", "weights", "count", "y"}
+    assert checked == {"x", "indices", "weights", "count", "y", "w1", "w2", "bias1", "bias2"}
 
 
 def test_deep_ep(checked):

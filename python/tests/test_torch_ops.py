@@ -165,6 +165,28 @@ def test_moe_with_a_count():
     alone(layer)
 
 
+def test_layer_with_a_count():
+    """MoeLayer, without biases."""
+
+    def layer(world):
+        operator = farwarp.MoeLayer(world, 4, 2, 64, 128, 8)
+        name, count = torch_ops.register(operator), torch.tensor([3], dtype=torch.int32)
+        _, (_, indices, weights) = moe()(world)
+        x, matrices = numbers(8, 64), (numbers(4, 256, 64, seed=1), numbers(4, 64, 128, seed=2))
+        wide = [torch.cat((tensor, torch.full((3, 2), 99, dtype=tensor.dtype))) for tensor in (indices, weights)]
+        wanted = operator(x[:3], indices[:3], weights[:3], *matrices).torch()
+        assert torch.equal(OPS.moe_layer(name, x[:3], indices[:3], weights[:3], *matrices), wanted)
+        got = OPS.moe_layer(name, x, *wide, *matrices, count=count)
+        assert torch.equal(got[:3], wanted) and got.shape == (8, 64)
+        out = torch.full_like(x, 7)
+        OPS.moe_layer(name, x, *wide, *matrices, count=count, out=out)
+        assert torch.equal(out[:3], wanted)
+        with pytest.raises(farwarp.InvalidArgumentError, match=f"op is '{name}', a MoeLayer; allowed: a MoeAllToAll"):
+            OPS.moe_fused(name, x[:3], indices[:3], weights[:3])
+
+    alone(layer)
+
+
 def test_ranks_that_are_processes():
     """Two ranks; on each one graph of an all-gather and a reduce-scatter, with the same names on both."""
     assert outputs(MLP, ranks=2) == ["AllGatherGemm.0 GemmReduceScatter.1\n"] * 2

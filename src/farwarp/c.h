@@ -16,8 +16,7 @@
  *
  * A descriptor begins with its size. farwarp_*_init() sets it and the defaults, in as many bytes as the program's
  * header gives the struct: later versions only append fields. FARWARP_INVALID_ARGUMENT if the library's struct is
- * smaller.
- */
+ * smaller. */
 #ifndef FARWARP_C_H
 #define FARWARP_C_H
 
@@ -36,9 +35,8 @@ extern "C" {
 #endif
 
 /* Raised when a function or a field is added, and when one goes, which FARWARP_C_OLDEST then says. */
-#define FARWARP_C_VERSION 7
-/* Programs that were compiled with an older header are refused: the farwarp_*_init() of version 2 did not know the
- * program's sizes. */
+#define FARWARP_C_VERSION 8
+/* Programs compiled with an older header are refused: the farwarp_*_init() of version 2 did not know their sizes. */
 #define FARWARP_C_OLDEST 3
 /* FARWARP_C_VERSION of the library. */
 FARWARP_EXPORT int32_t farwarp_c_version(void);
@@ -80,8 +78,7 @@ typedef enum farwarp_target {
   FARWARP_EMU_GFX942 = 3 /* as AMD CDNA3 */
 } farwarp_target;
 
-/* Devices of a target on this machine that this library has kernels for; 0 if there is none, or no such target. The
- * emulator has 8. */
+/* Devices of a target on this machine that this library has kernels for; 0 of other targets. The emulator has 8. */
 FARWARP_EXPORT int32_t farwarp_device_count(int32_t target);
 
 /* Ranks with a symmetric heap each. */
@@ -106,8 +103,7 @@ FARWARP_EXPORT farwarp_code farwarp_environment_ranks(int32_t* rank, int32_t* ra
  * environment has rank and size. */
 FARWARP_EXPORT farwarp_code farwarp_world_from_environment(const farwarp_world_desc* desc, farwarp_world** world);
 
-/* Gathers `bytes` bytes of every rank in rank order: `all` has room for size * bytes. Returns 0, or another number if
- * it failed. */
+/* Gathers `bytes` bytes of every rank in rank order: `all` has room for size * bytes. Returns 0 unless it failed. */
 typedef int (*farwarp_allgather)(void* context, const void* mine, size_t bytes, void* all);
 /* Collective: one of several processes of this machine that have a communicator of their own. It is used during this
  * call only, to agree on a rendezvous. */
@@ -129,8 +125,7 @@ FARWARP_EXPORT farwarp_code farwarp_world_from_threads(farwarp_threads* threads,
 FARWARP_EXPORT void farwarp_world_destroy(farwarp_world* world);
 FARWARP_EXPORT int32_t farwarp_world_rank(const farwarp_world* world);
 FARWARP_EXPORT int32_t farwarp_world_size(const farwarp_world* world);
-/* The first failure of a call that was enqueued, since creation or farwarp_world_recover(). Does not wait for the
- * device. */
+/* The first failure of an enqueued call, since creation or farwarp_world_recover(). Does not wait for the device. */
 FARWARP_EXPORT farwarp_code farwarp_world_status(const farwarp_world* world);
 /* Collective, after a failure: waits for the streams and clears it. FARWARP_PEER_LOST if a rank is gone. */
 FARWARP_EXPORT farwarp_code farwarp_world_recover(farwarp_world* world, void* const* streams, int32_t count);
@@ -265,16 +260,14 @@ FARWARP_EXPORT farwarp_code farwarp_product_desc_init_sized(farwarp_product_desc
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_product_create(farwarp_world* world, const farwarp_product_desc* desc,
                                                    farwarp_product** product);
-/* Every rank makes every call. `all_x` [m, k] is NULL exactly if return_x is 0. Tensors begin at multiples of 256
- * bytes. */
+/* Every rank makes every call. `all_x` [m, k] is NULL exactly if return_x is 0. Tensors are aligned to 256 bytes. */
 FARWARP_EXPORT farwarp_code farwarp_product_call(farwarp_product* product, const DLTensor* x, const DLTensor* w,
                                                  const DLTensor* bias, DLTensor* y, DLTensor* all_x, void* stream);
 FARWARP_EXPORT farwarp_code farwarp_product_close(farwarp_product* product);
 
 /* ---- all-reduce ---- */
 
-/* out[i] = in_0[i] + in_1[i] + ... of all ranks, added in float32 in the order of the ranks and rounded once: the same
- * bits on all ranks. */
+/* out[i] = in_0[i] + in_1[i] + ... of all ranks, added in float32 in rank order, rounded once: the same bits on all. */
 typedef struct farwarp_all_reduce farwarp_all_reduce;
 typedef enum farwarp_all_reduce_mode {
   FARWARP_ALL_REDUCE_AUTO = 0,     /* by a call's bytes */
@@ -344,8 +337,7 @@ FARWARP_EXPORT farwarp_code farwarp_moe_desc_init_sized(farwarp_moe_desc* desc, 
 #define farwarp_moe_desc_init(desc) farwarp_moe_desc_init_sized((desc), sizeof *(desc))
 /* Collective. */
 FARWARP_EXPORT farwarp_code farwarp_moe_create(farwarp_world* world, const farwarp_moe_desc* desc, farwarp_moe** moe);
-/* Bytes of the heap that the operator takes on each rank. The heap of a world has 1 MiB more than its operators
- * take. */
+/* Bytes of the heap that the operator takes on each rank. A world's heap has 1 MiB more than its operators take. */
 FARWARP_EXPORT farwarp_code farwarp_moe_heap_bytes(const farwarp_moe_desc* desc, int32_t target, int32_t device,
                                                    int32_t ranks, int64_t* bytes);
 /* Rows of `recv_x`, and the rank's experts. */
@@ -411,8 +403,7 @@ FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows(farwarp_moe* moe, const DL
                                                       const DLTensor* weights, DLTensor* recv_x, DLTensor* recv_indices,
                                                       DLTensor* recv_weights, DLTensor* counts, DLTensor* offsets,
                                                       void* stream);
-/* Its halves. The first waits for the other ranks' counts, so that the host can make room for the rows that there
- * are. */
+/* Its halves. The first waits for the other ranks' counts, so that the host can make room for these rows. */
 FARWARP_EXPORT farwarp_code farwarp_moe_dispatch_rows_send(farwarp_moe* moe, const DLTensor* x, const DLTensor* indices,
                                                            const DLTensor* weights, DLTensor* counts, DLTensor* offsets,
                                                            void* stream);
@@ -486,6 +477,36 @@ FARWARP_EXPORT farwarp_code farwarp_moe_fused(farwarp_moe* moe, const DLTensor* 
  * is a dispatch, dispatch_send or fused. */
 FARWARP_EXPORT farwarp_code farwarp_moe_forget(farwarp_moe* moe);
 FARWARP_EXPORT farwarp_code farwarp_moe_close(farwarp_moe* moe);
+
+/* The routed experts of a MoE layer in one launch (on Hopper): tokens go to the ranks of their experts, and the
+ * weighted sums of h * w2[e]^T (+ bias2[e]) come back, where h = activation(x * w1[e]^T (+ bias1[e])), of expert e. */
+typedef struct farwarp_moe_layer farwarp_moe_layer;
+typedef struct farwarp_moe_layer_desc {
+  size_t bytes;
+  int32_t num_experts; /* up to 384 of a rank: expert e is of rank floor(e * ranks / num_experts) */
+  int32_t experts_per_token, hidden, max_tokens; /* as in farwarp_moe_desc */
+  int32_t intermediate;                          /* columns of h, a multiple of 8 */
+  DLDataType dtype;                              /* bfloat16, the default, or float16 */
+  DLDataType index_type;                         /* int32, the default, or int64 */
+  int32_t activation; /* farwarp_activation: FARWARP_SWIGLU, the default, or FARWARP_CLAMPED_SWIGLU */
+  int32_t has_bias;   /* 0, the default, or 1: both products have one */
+  int32_t max_rows;   /* room for a rank's entries of `indices`, more are FARWARP_CAPACITY; 0, the default: all */
+  int32_t max_sms;    /* 0, the default: all */
+  int32_t tile_rows, tile_columns; /* 64 or 128; 128, with 128 rows 256; 0, the default: the plan's choice */
+} farwarp_moe_layer_desc;
+FARWARP_EXPORT farwarp_code farwarp_moe_layer_desc_init_sized(farwarp_moe_layer_desc* desc, size_t bytes);
+#define farwarp_moe_layer_desc_init(desc) farwarp_moe_layer_desc_init_sized((desc), sizeof *(desc))
+/* Collective. Takes room of the heap. */
+FARWARP_EXPORT farwarp_code farwarp_moe_layer_create(farwarp_world* world, const farwarp_moe_layer_desc* desc,
+                                                     farwarp_moe_layer** layer);
+/* Every rank calls it, also one without tokens. x, indices, weights, count and out are as for farwarp_moe_fused().
+ *   w1, bias1  [local experts, 2 intermediate, hidden], [local experts, 2 intermediate]: the gate's rows first
+ *   w2, bias2  [local experts, hidden, intermediate], [local experts, hidden]; biases only with has_bias */
+FARWARP_EXPORT farwarp_code farwarp_moe_layer_call(farwarp_moe_layer* layer, const DLTensor* x, const DLTensor* indices,
+                                                   const DLTensor* weights, const DLTensor* count, const DLTensor* w1,
+                                                   const DLTensor* w2, const DLTensor* bias1, const DLTensor* bias2,
+                                                   DLTensor* out, void* stream);
+FARWARP_EXPORT farwarp_code farwarp_moe_layer_close(farwarp_moe_layer* layer);
 
 /* ---- attention ---- */
 

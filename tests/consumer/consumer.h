@@ -9,6 +9,7 @@
 
 /// Each calls its operators once and compares the results.
 farwarp::Status call_moe_all_to_all(farwarp::World& world);
+farwarp::Status call_moe_layer(farwarp::World& world);
 farwarp::Status call_products(farwarp::World& world);
 farwarp::Status call_attention(farwarp::World& world);
 farwarp::Status call_all_reduce(farwarp::World& world);

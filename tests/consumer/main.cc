@@ -18,6 +18,7 @@ Status run_rank(std::shared_ptr<farwarp::Bootstrap> bootstrap, farwarp::TargetKi
   if (!created.ok()) return created.status();
   farwarp::World world = std::move(created).value();
   Status status = call_moe_all_to_all(world);
+  if (status.ok()) status = call_moe_layer(world);
   if (status.ok()) status = call_products(world);
   if (status.ok()) status = call_attention(world);
   if (status.ok()) status = call_all_reduce(world);

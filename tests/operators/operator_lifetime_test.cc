@@ -16,6 +16,7 @@
 #include "farwarp/ops/gemm/gemm.h"
 #include "farwarp/ops/grouped_gemm/grouped_gemm.h"
 #include "farwarp/ops/moe_a2a/moe_a2a.h"
+#include "farwarp/ops/moe_layer/moe_layer.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/ag_gemm.h"
 #include "farwarp/ops/parallel_gemm/dispatch/parallel_gemm.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/gemm_ar.h"
@@ -63,6 +64,20 @@ struct Subject<MoeAllToAll> {
             op.combine_send(nullptr, {}),
             op.combine_recv(nullptr, {}),
             op.fused({}, MoeExpert::kTable, nullptr, nullptr, {})};
+  }
+};
+
+template <>
+struct Subject<MoeLayer> {
+  static Result<MoeLayer> create(World& world, bool allowed) {
+    return MoeLayer::create(
+        world,
+        {.num_experts = allowed ? 4 : -1, .experts_per_token = 2, .hidden = 64, .intermediate = 64, .max_tokens = 4});
+  }
+  static std::vector<Status> call_all(MoeLayer& op) {
+    op.inject({});
+    (void)op.plan();
+    return {op({}, {})};
   }
 };
 
@@ -181,6 +196,10 @@ bool is_there(const MachineShape&) {
 }
 template <>
 bool is_there<GroupedGemm>(const MachineShape& shape) {
+  return shape.traits.matrix_unit == MatrixUnit::kWgmma;
+}
+template <>
+bool is_there<MoeLayer>(const MachineShape& shape) {
   return shape.traits.matrix_unit == MatrixUnit::kWgmma;
 }
 
@@ -302,6 +321,9 @@ class OperatorLifetime : public WorldTestBase {
     on_worlds(kRanks, options(), [&](World& world) {
       if (is_there<GroupedGemm>(world.device().shape())) test.template operator()<GroupedGemm>(world);
     });
+    on_worlds(kRanks, options(), [&](World& world) {
+      if (is_there<MoeLayer>(world.device().shape())) test.template operator()<MoeLayer>(world);
+    });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<Attention>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<AllGatherGemm>(world); });
     on_worlds(kRanks, options(), [&](World& world) { test.template operator()<GemmReduceScatter>(world); });
@@ -335,8 +357,8 @@ TEST_P(OperatorLifetime, NeedsHeapOnAllRanksAlike) {
 
 template <class Op>
 class OperatorCreation : public ::testing::Test {};
-using Operators = ::testing::Types<MoeAllToAll, Gemm, GroupedGemm, Attention, AllGatherGemm, GemmReduceScatter,
-                                   GemmAllReduce, ParallelGemm, FlashDecode, AllReduce>;
+using Operators = ::testing::Types<MoeAllToAll, MoeLayer, Gemm, GroupedGemm, Attention, AllGatherGemm,
+                                   GemmReduceScatter, GemmAllReduce, ParallelGemm, FlashDecode, AllReduce>;
 TYPED_TEST_SUITE(OperatorCreation, Operators);
 
 TYPED_TEST(OperatorCreation, ThatFailsOnOneRankFailsOnAll) {

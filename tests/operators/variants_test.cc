@@ -19,6 +19,7 @@
 #include "farwarp/ops/flash_decode/variants.h"
 #include "farwarp/ops/grouped_gemm/variants.h"
 #include "farwarp/ops/moe_a2a/variants.h"
+#include "farwarp/ops/moe_layer/variants.h"
 #include "farwarp/ops/parallel_gemm/ag_gemm/variants.h"
 #include "farwarp/ops/parallel_gemm/gemm_ar/variants.h"
 #include "farwarp/ops/parallel_gemm/gemm_rs/variants.h"
@@ -51,7 +52,7 @@ std::set<std::string> kernels_there_are(TargetKind target) {
     const bool of_operators = name.starts_with("attention_") || name.starts_with("gemm_") ||
                               name.starts_with("ag_gemm_") || name.starts_with("moe_a2a_") ||
                               name.starts_with("flash_decode_") || name.starts_with("all_reduce_") ||
-                              name.starts_with("grouped_gemm_");
+                              name.starts_with("grouped_gemm_") || name.starts_with("moe_layer_");
     const bool of_case = name == "gemm_partial_sums" || name.starts_with("moe_a2a_bench") ||
                          name.starts_with("moe_a2a_baseline") || name.starts_with("flash_decode_unfused");
     if (of_operators && !of_case) names.insert(name);
@@ -83,6 +84,15 @@ std::set<std::string> with_grouped_gemm(std::set<std::string> names) {
     EXPECT_TRUE(names.insert(name).second) << name << " is listed twice";
     EXPECT_EQ(name, fmt::format("grouped_gemm{}{}_{}_{}x{}", kernel.fp8 ? "_fp8" : "", kernel.gated ? "_gated" : "",
                                 name_of(kernel.dtype), kernel.rows, kernel.columns));
+  }
+  return names;
+}
+
+std::set<std::string> with_moe_layer(std::set<std::string> names) {
+  for (const moe_layer::Variant& kernel : moe_layer::kKernels) {
+    const std::string name = kernel.name;
+    EXPECT_TRUE(names.insert(name).second) << name << " is listed twice";
+    EXPECT_EQ(name, fmt::format("moe_layer_{}_{}x{}", name_of(kernel.dtype), kernel.rows, kernel.columns));
   }
   return names;
 }
@@ -139,7 +149,8 @@ TEST(Variants, AreTheKernelsThatThereAre) {
                          gemm_rs::kBoxesKernels, gemm_rs::kWordsKernels, gemm_rs::kFetchKernels, gemm_ar::kBoxesKernels,
                          gemm_ar::kWordsKernels, gemm_ar::kOneShotKernels})));
   EXPECT_EQ(kernels_there_are(TargetKind::kEmuSm90),
-            with_attention(with_decode(with_grouped_gemm(on_sm90), decode::kWgmmaKernels), attention::kWgmmaKernels));
+            with_attention(with_decode(with_moe_layer(with_grouped_gemm(on_sm90)), decode::kWgmmaKernels),
+                           attention::kWgmmaKernels));
   const auto on_gfx942 = with_all_reduce(
       with_moe(names_of({gemm::kMfmaKernels, ag_gemm::kMfmaKernels, gemm_rs::kMfmaKernels, gemm_ar::kMfmaKernels})));
   EXPECT_EQ(kernels_there_are(TargetKind::kEmuGfx942),
@@ -164,7 +175,8 @@ TEST(Variants, AreInTheTablesOfTheReadmes) {
         std::pair("gemm", "gemm/README.md"), std::pair("ag_gemm", "parallel_gemm/ag_gemm/README.md"),
         std::pair("gemm_rs", "parallel_gemm/gemm_rs/README.md"),
         std::pair("gemm_ar", "parallel_gemm/gemm_ar/README.md"), std::pair("flash_decode", "flash_decode/README.md"),
-        std::pair("all_reduce", "all_reduce/README.md"), std::pair("grouped_gemm", "grouped_gemm/README.md")}) {
+        std::pair("all_reduce", "all_reduce/README.md"), std::pair("grouped_gemm", "grouped_gemm/README.md"),
+        std::pair("moe_layer", "moe_layer/README.md")}) {
     const auto patterns = patterns_in(readme, prefix);
     EXPECT_FALSE(patterns.empty()) << readme;
     const auto matches = [](const std::regex& pattern, const std::string& name) {

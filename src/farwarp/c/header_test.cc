@@ -65,6 +65,7 @@ const Sized kSized[] = {
     SIZED(farwarp_product_desc, max_sms, 40),
     SIZED(farwarp_all_reduce_desc, max_sms, 24),
     SIZED(farwarp_moe_desc, send_only_blocks, 68),
+    SIZED(farwarp_moe_layer_desc, tile_columns, 56),
     SIZED(farwarp_attention_desc, pages, 88),
     SIZED(farwarp_attention_tensors, block_table, 80),
     SIZED(farwarp_decode_desc, work, 80),

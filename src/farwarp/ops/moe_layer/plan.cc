@@ -28,6 +28,8 @@ Status check(const MoeLayerDesc& desc, const MachineShape& shape, int ranks) {
   constexpr int kMost = 1 << 20, kMostTokens = 65535;
   if (shape.traits.matrix_unit != MatrixUnit::kWgmma)
     return {StatusCode::kUnavailable, "moe_layer has kernels for Hopper; allowed: targets cuda, emu_sm90"};
+  if (ranks < 1 || ranks > kMaxRanks)
+    return invalid_argument(fmt::format("ranks is {}; allowed: 1 to {}", ranks, kMaxRanks));
   if (desc.num_experts < ranks || ceil_div(desc.num_experts, ranks) > moe_layer::kMaxLocalExperts)
     return wrong("num_experts", desc.num_experts,
                  fmt::format("{} (ranks) to {}", ranks, ranks * moe_layer::kMaxLocalExperts));
