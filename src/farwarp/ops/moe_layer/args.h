@@ -50,7 +50,8 @@ inline constexpr std::uint32_t kNoneCounted = ~std::uint32_t{0};
 /// What a counter is after `count` additions of 1.
 constexpr std::uint32_t counted_to(int count) { return kNoneCounted + static_cast<std::uint32_t>(count); }
 inline constexpr int kCounted = 0, kListed = 1;  ///< slices
-inline constexpr int kTileCounters = 2;          ///< multipliers that have stored their part of h, by tile; then of y
+inline constexpr int kHTiles = 2;                ///< tiles of rows whose h is stored
+inline constexpr int kTileCounters = 3;          ///< multipliers that have stored their part of h, by tile; then of y
 constexpr std::int64_t counters_of(std::int64_t row_tiles) { return kTileCounters + 2 * row_tiles; }
 
 struct Args {

@@ -8,38 +8,33 @@
 
 namespace farwarp::FARWARP_TARGET::moe_layer {
 
-/// `tile_rows`: rows of a tile; `multipliers` store their parts of it.
+/// `tile_rows`: rows of a tile; `multipliers` store their parts of it. Code is short: each block executes it once or a
+/// few times, and a cold launch has to fetch all of it.
 template <class T, int tile_rows, int multipliers>
 class Combiner {
+  static constexpr Failure kFailure = moe_layer::kFailure<multipliers>;
+
  public:
   FARWARP_DEVICE Combiner(Call& call, const Memory& memory, const CallSize& size)
       : call_(call), memory_(memory), args_(memory.args), size_(size) {}
 
   /// [warp] All warps that combine call it; `warp` of `warps` in the grid. Rows of peers first: they wait for them.
   FARWARP_DEVICE void run(int warp, int warps) {
-    wait_counted(call_, memory_.listed(), size_.slices(), kSiteRowIds, kRoutingDepth);
+    wait_counted<kFailure>(call_, memory_.listed(), size_.slices(), kSiteRowIds, kRoutingDepth);
     const int parts = size_.parts(warps);
     const int vectors = memory_.row_vectors(), of_part = (vectors + parts - 1) / parts;
-    int item = warp;
-    for (int i = 1; i <= args_.view.size; ++i) {
-      const int source = rank_after(args_, i), items = size_.tokens(source) * parts;
-      for (; item < items; item += warps) {
-        if (ballot(!call_.live) != 0) return;
-        const int token = item / parts, begin = (item - token * parts) * of_part, end = begin + of_part;
-        const Range range{begin, end < vectors ? end : vectors};
-        if (source == args_.view.rank) {
-          store_output(token, range);
-        } else {
-          return_sum(source, token, range);
-        }
-      }
-      item -= items;
+    const int items = size_.all_tokens() * parts;
+    for (int item = warp; item < items; item += warps) {
+      int token = item / parts, after = 1;
+      const int begin = (item - token * parts) * of_part, end = begin + of_part;
+      while (token >= size_.tokens(rank_after(args_, after))) token -= size_.tokens(rank_after(args_, after++));
+      if (ballot(!call_.live) != 0) return;
+      combine(rank_after(args_, after), token, begin, end < vectors ? end : vectors);
     }
   }
 
  private:
-  // Loads of a lane in flight: vectors of a row, for k-slots.
-  static constexpr int kAhead = 2, kSlotsAhead = 8;
+  static constexpr int kSlotsAhead = 8;  ///< loads of a lane in flight
 
   /// A token's k-slots, one on each lane.
   struct Slots {
@@ -47,58 +42,73 @@ class Combiner {
     int row = 0;             ///< of y, if the expert is here
     std::uint64_t here = 0;  ///< lanes
   };
-  /// Vectors of a row.
-  struct Range {
-    int begin, end;
-  };
 
   /// [warp] Waits for the outputs of the experts that are here.
   FARWARP_DEVICE Slots await_slots(int source, int token) {
     Slots slots;
     const int entry = token * args_.k + lane_index();
     std::int64_t bad = 0;
-    if (lane_index() < args_.k) slots.entry = entry_of(call_, memory_, source, entry, bad);
+    if (lane_index() < args_.k) slots.entry = entry_of<kFailure>(call_, memory_, source, entry, bad);
     const bool is_here = local_expert(args_, slots.entry.expert) >= 0;
     slots.here = ballot(is_here);
     if (is_here) {
       slots.row = load(memory_.position(source, entry));
-      wait_counted(call_, memory_.y_stored(slots.row / tile_rows), args_.y_columns * multipliers, kSiteY,
-                   kProductsDepth);
+      wait_counted<kFailure>(call_, memory_.y_stored(slots.row / tile_rows), args_.y_columns * multipliers, kSiteY,
+                             kProductsDepth);
     }
     warp_sync();  // a lane reads outputs that others have waited for
     return slots;
   }
 
-  /// [warp] sums[a]: the weighted outputs of the experts here, in the order of k-slots, of vector v + a * 32, v on this
-  /// lane; of those before `end`.
-  FARWARP_DEVICE void add_outputs(const Slots& slots, int v, int end, float (&sums)[kAhead][kVectorElements]) const {
+  /// [warp] A part of a row: the sum of the outputs here, then to the row's source, or with the owners' sums to the
+  /// output.
+  FARWARP_DEVICE void combine(int source, int token, int begin, int end) {
+    const Slots slots = await_slots(source, token);
+    const bool is_own = source == args_.view.rank;
+    const std::uint32_t owners = owners_of(args_, slots.entry.expert);
+    if (!is_own && slots.here == 0) return;
+    const Peer<Vec16> returned = memory_.returned(source, token, args_.view.rank);
+    const Global<Vec16> out =
+        Global<Vec16>(static_cast<Vec16*>(args_.out)) + std::int64_t{token} * memory_.row_vectors();
+#pragma unroll 1
+    for (int first = begin; first < end; first += Target::kWarpSize) {
+      if (ballot(!call_.live) != 0) return;
+      const int v = first + lane_index();
+      float sum[kVectorElements] = {};
+      add_outputs(slots, v, v < end, sum);
+      if (v >= end) continue;
+      if (is_own) {
+        store<Cache::streaming>(out + v, add_owners(owners, token, v, rounded(sum)));
+      } else {
+        store_words(returned + v, rounded(sum));
+      }
+    }
+  }
+
+  /// [warp] The weighted outputs of the experts here, in the order of k-slots: of vector `v` on each lane that
+  /// `is_there`.
+  FARWARP_DEVICE void add_outputs(const Slots& slots, int v, bool is_there, float (&sum)[kVectorElements]) const {
     std::uint64_t left = slots.here;
+#pragma unroll 1
     while (left != 0) {
-      Vec16 outputs[kSlotsAhead][kAhead];
+      Vec16 outputs[kSlotsAhead];
       float weights[kSlotsAhead];
-      bool used[kSlotsAhead];
+      int used = 0;
 #pragma unroll
       for (int i = 0; i < kSlotsAhead; ++i) {
-        used[i] = left != 0;
-        const int lane = used[i] ? lowest_bit(left) : 0;
-        left &= left - (used[i] ? 1 : 0);
+        const int lane = left != 0 ? lowest_bit(left) : 0;
+        used += left != 0 ? 1 : 0;
         const int row = shuffle(slots.row, lane);
         weights[i] = shuffle(slots.entry.weight, lane);
-#pragma unroll
-        for (int a = 0; a < kAhead; ++a) {
-          const int at = v + a * Target::kWarpSize;
-          outputs[i][a] = used[i] && at < end ? load<Cache::streaming>(memory_.y(row) + at) : Vec16{};
-        }
+        outputs[i] = left != 0 && is_there ? load<Cache::streaming>(memory_.y(row) + v) : Vec16{};
+        left &= left - 1;  // 0 stays 0
       }
 #pragma unroll
       for (int i = 0; i < kSlotsAhead; ++i) {
-        if (!used[i]) break;
+        if (i >= used) break;
 #pragma unroll
-        for (int a = 0; a < kAhead; ++a) {
-#pragma unroll
-          for (int e = 0; e < kVectorElements; ++e)
-            sums[a][e] = fused_multiply_add(weights[i], to_float(tile::element<T>(outputs[i][a], e)), sums[a][e]);
-        }
+        for (int e = 0; e < kVectorElements; ++e)
+          sum[e] = fused_multiply_add(weights[i], to_float(tile::element<T>(outputs[i], e)), sum[e]);
       }
     }
   }
@@ -111,50 +121,18 @@ class Combiner {
     return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
   }
 
-  FARWARP_DEVICE void return_sum(int source, int token, Range range) {
-    const Slots slots = await_slots(source, token);
-    if (slots.here == 0 || ballot(!call_.live) != 0) return;
-    const Peer<Vec16> to = memory_.returned(source, token, args_.view.rank);
-    for (int first = range.begin; first < range.end; first += kAhead * Target::kWarpSize) {
-      const int v = first + lane_index();
-      float sums[kAhead][kVectorElements] = {};
-      add_outputs(slots, v, range.end, sums);
-#pragma unroll
-      for (int a = 0; a < kAhead; ++a)
-        if (v + a * Target::kWarpSize < range.end) store_words(to + (v + a * Target::kWarpSize), rounded(sums[a]));
-    }
-  }
-
-  FARWARP_DEVICE void store_output(int token, Range range) {
-    const Slots slots = await_slots(args_.view.rank, token);
-    const std::uint32_t owners = owners_of(args_, slots.entry.expert);
-    const Global<Vec16> out =
-        Global<Vec16>(static_cast<Vec16*>(args_.out)) + std::int64_t{token} * memory_.row_vectors();
-    for (int first = range.begin; first < range.end; first += kAhead * Target::kWarpSize) {
-      if (ballot(!call_.live) != 0) return;
-      const int v = first + lane_index();
-      float sums[kAhead][kVectorElements] = {};
-      add_outputs(slots, v, range.end, sums);
-#pragma unroll
-      for (int a = 0; a < kAhead; ++a) {
-        const int at = v + a * Target::kWarpSize;
-        if (at < range.end) store<Cache::streaming>(out + at, add_owners(owners, token, at, rounded(sums[a])));
-      }
-    }
-  }
-
   /// [thread] Vector `v` of the owners' sums, added in the order of ranks. `own`: this rank's.
   FARWARP_DEVICE Vec16 add_owners(std::uint32_t owners, int token, int v, Vec16 own) {
     const int me = args_.view.rank;
     Global<const Vec16> from[farwarp::kMaxRanks];
-    Vec16 parts[farwarp::kMaxRanks];
+    Vec16 parts[farwarp::kMaxRanks] = {};
 #pragma unroll
     for (int r = 0; r < farwarp::kMaxRanks; ++r)
       from[r] = Global<const Vec16>((memory_.returned(me, token, r < args_.view.size ? r : me) + v).raw);
     const std::uint32_t wanted = owners & ~(1u << me);
     if (wanted != 0) {
-      if (!wait_words<1, Failure::inlined>(call_, from, wanted, parts,
-                                           Wait{.site = kSiteReturn, .peer = -1, .depth = kReturnDepth}))
+      if (!wait_words<1, kFailure>(call_, from, wanted, parts,
+                                   Wait{.site = kSiteReturn, .peer = -1, .depth = kReturnDepth}))
         return {};
       clear_words(from, wanted);
     }

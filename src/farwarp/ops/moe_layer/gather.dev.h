@@ -66,7 +66,7 @@ class RowGatherer {
     const int source = args_.by_max_tokens.quotient(id), token = id - source * args_.max_tokens;
     if (source == args_.view.rank) return token;
     std::uint32_t ignored = 0;
-    wait_tagged<Failure::inlined>(call_, mine(memory_.row_flag(args_.view.rank, source, token)), memory_.epoch, ignored,
+    wait_tagged<kFailure<Tile::kMultipliers>>(call_, mine(memory_.row_flag(args_.view.rank, source, token)), memory_.epoch, ignored,
                                   {.site = kSiteRow, .peer = source});
     return ~id;
   }

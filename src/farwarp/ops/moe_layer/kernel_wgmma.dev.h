@@ -35,6 +35,7 @@ class Kernel {
   using Block = LayerBlock<T, columns, rows>;
   using Tile = typename Block::Tile;
   static constexpr int kMultipliers = Tile::kMultipliers;
+  static constexpr Failure kFailure = moe_layer::kFailure<kMultipliers>;
   static constexpr int kGatedColumns = columns / 2;  ///< of h in a tile: as many rows of w1's gate as of its up part
 
   FARWARP_DEVICE explicit Kernel(const Args& args)
@@ -56,7 +57,7 @@ class Kernel {
       send_rows(call, args_, memory, tokens);
     }
     const CallSize size(args_, block_.tokens());
-    const Routing<rows> routing(call, memory, table_, size, block_shared());
+    const Routing<rows, kFailure> routing(call, memory, table_, size, block_shared());
     if (routing.run(tokens)) multiply_and_combine(call, memory, size);
     end_call(call, 0);
   }
@@ -81,8 +82,7 @@ class Kernel {
         args_.tokens_on_device ? load(Global<const std::int32_t>(args_.tokens_on_device)) : args_.tokens;
     if (tokens >= 0 && tokens <= args_.max_tokens) return tokens;
     if (block_index() == 0 && thread_index() == 0)
-      give_up_inlined(call, StatusCode::kBadInput, kSiteTokens, -1, static_cast<std::uint64_t>(args_.max_tokens),
-                      static_cast<std::uint64_t>(std::int64_t{tokens}));
+      complain<kFailure>(call, StatusCode::kBadInput, kSiteTokens, args_.max_tokens, tokens);
     call.live = false;
     return 0;
   }
@@ -132,10 +132,15 @@ class Kernel {
       }
       trace_work(start, TraceWork::kLoad, number);
     }
+    bool all_stored = false;  // tiles of h: no more need to wait for each
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
-      wait_counted(call, memory.h_stored(work.tile), args_.h_columns * kMultipliers, kSiteH, kProductsDepth);
-      proxy_fence();
+      if (!all_stored) {
+        all_stored = load<Order::acquire, Scope::device>(memory.h_tiles()) == counted_to(tiles);
+        if (!all_stored)
+          wait_counted<kFailure>(call, memory.h_stored(work.tile), args_.h_columns * kMultipliers, kSiteH, kProductsDepth);
+        proxy_fence();
+      }
       const TraceStart start = trace_start();
       for (int step = 0; step < args_.steps_of_inter; ++step) {
         if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;
@@ -159,7 +164,7 @@ class Kernel {
   template <class WaitBarrier>
   FARWARP_DEVICE void gather_rows(Call& call, const Memory& memory, const CallSize& size, int tiles,
                                   const WaitBarrier& wait) const {
-    wait_counted(call, memory.listed(), size.slices(), kSiteRowIds, kRoutingDepth);
+    wait_counted<kFailure>(call, memory.listed(), size.slices(), kSiteRowIds, kRoutingDepth);
     call.live = ballot(!call.live) == 0;
     RowGatherer<Tile, kGatheringWarps> gatherer(call, memory, block_.tile(), warp_index() - 1);
     const int works = tiles * args_.h_columns;
@@ -192,12 +197,12 @@ class Kernel {
       tile::multiply_steps(tile, multiplier, args_.steps_of_hidden, sums, at, wait);
       trace_warp(multiplied, TraceWork::kMultiply, number);
       const TraceStart storing = trace_start();
-      if (stored >= 0) publish(memory.h_stored(stored));
+      if (stored >= 0) publish_h(memory, stored);
       store_h(work, multiplier, writer, sums[0]);
       stored = work.tile;
       trace_warp(storing, TraceWork::kStore, number);
     }
-    if (stored >= 0) publish(memory.h_stored(stored));
+    if (stored >= 0) publish_h(memory, stored);
     stored = -1;
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
@@ -243,6 +248,14 @@ class Kernel {
     if (!tile::leads_warpgroup()) return;
     bulk_wait_all();
     fetch_add<Order::release, Scope::device>(counter, 1u);
+  }
+  /// [warpgroup] The same of a tile of h. Who completes its row of tiles counts that, too, for all who have added to it.
+  FARWARP_DEVICE void publish_h(const Memory& memory, int tile) const {
+    if (!tile::leads_warpgroup()) return;
+    bulk_wait_all();
+    const std::uint32_t before = fetch_add<Order::acq_rel, Scope::device>(memory.h_stored(tile), 1u);
+    if (before + 1 == counted_to(args_.h_columns * kMultipliers))
+      fetch_add<Order::release, Scope::device>(memory.h_tiles(), 1u);
   }
 
   const Args& args_;

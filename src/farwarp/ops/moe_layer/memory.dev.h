@@ -44,6 +44,7 @@ struct Memory {
   }
   FARWARP_DEVICE Global<std::uint32_t> counted() const { return counters(parity()) + kCounted; }
   FARWARP_DEVICE Global<std::uint32_t> listed() const { return counters(parity()) + kListed; }
+  FARWARP_DEVICE Global<std::uint32_t> h_tiles() const { return counters(parity()) + kHTiles; }
   FARWARP_DEVICE Global<std::uint32_t> h_stored(int tile) const { return counters(parity()) + (kTileCounters + tile); }
   FARWARP_DEVICE Global<std::uint32_t> y_stored(int tile) const { return h_stored(args.row_tiles + tile); }
   FARWARP_DEVICE Global<std::uint32_t> counts(int slice) const {
@@ -93,9 +94,26 @@ struct Entry {
   float weight = 0;
 };
 
+/// Kernels of two multipliers change their register counts, so they may call no function.
+template <int multipliers>
+inline constexpr Failure kFailure = multipliers > 1 ? Failure::inlined : Failure::called;
+
+/// [thread] Gives up, unless the call is over.
+template <Failure failure>
+FARWARP_DEVICE void complain(Call& call, StatusCode kind, std::uint32_t site, std::int64_t allowed, std::int64_t found) {
+  if (!call.live) return;
+  const auto expected = static_cast<std::uint64_t>(allowed), seen = static_cast<std::uint64_t>(found);
+  if constexpr (failure == Failure::called) {
+    give_up(call, kind, site, -1, expected, seen);
+  } else {
+    give_up_inlined(call, kind, site, -1, expected, seen);
+  }
+}
+
 /// [thread] Waits for what other blocks of this launch count.
+template <Failure failure>
 FARWARP_DEVICE bool wait_counted(Call& call, Global<std::uint32_t> counter, int count, Site site, std::uint32_t depth) {
-  return wait_count<Scope::device, Failure::inlined, Order::acquire>(call, counter, counted_to(count),
+  return wait_count<Scope::device, failure, Order::acquire>(call, counter, counted_to(count),
                                                                      {.site = site, .peer = -1, .depth = depth});
 }
 
@@ -113,11 +131,12 @@ FARWARP_DEVICE Entry own_entry(const Args& args, int entry, std::int64_t& bad) {
 }
 
 /// [thread] An entry of `source`. Of a peer it waits for it. None if the call is over. `bad`: as of own_entry().
+template <Failure failure>
 FARWARP_DEVICE Entry entry_of(Call& call, const Memory& memory, int source, int entry, std::int64_t& bad) {
   if (source == memory.args.view.rank) return own_entry(memory.args, entry, bad);
   const Global<Packet> from[] = {mine(memory.entry(memory.args.view.rank, source, entry))};
   std::uint64_t data[1] = {};
-  if (!wait_packets<1, Failure::inlined>(call, from, 1, data, Wait{.site = kSiteEntry, .peer = source})) return {};
+  if (!wait_packets<1, failure>(call, from, 1, data, Wait{.site = kSiteEntry, .peer = source})) return {};
   return {static_cast<std::int32_t>(data[0]), std::bit_cast<float>(static_cast<std::uint32_t>(data[0] >> 32))};
 }
 

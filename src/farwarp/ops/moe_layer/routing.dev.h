@@ -83,7 +83,7 @@ class CallSize {
 };
 
 /// A block's part in routing. `scratch`: shared memory, 12 bytes for each expert and 4 more, until run() returns.
-template <int tile_rows>
+template <int tile_rows, Failure failure>
 class Routing {
  public:
   FARWARP_DEVICE Routing(Call& call, const Memory& memory, const ExpertTable<tile_rows>& table, const CallSize& size,
@@ -106,7 +106,7 @@ class Routing {
     const int slices = size_.slices();
     const bool has_slice = block_index() < slices;
     if (has_slice && !count_slice(slices)) return false;
-    if (thread_index() == 0) wait_counted(call_, memory_.counted(), slices, kSiteCounts, kRoutingDepth);
+    if (thread_index() == 0) wait_counted<failure>(call_, memory_.counted(), slices, kSiteCounts, kRoutingDepth);
     if (block_any(!call_.live)) return false;
     add_up(slices);
     block_sync();
@@ -123,7 +123,7 @@ class Routing {
     std::uint64_t tokens[1] = {static_cast<std::uint64_t>(own_tokens)};
     const Global<Packet> from[] = {mine(memory_.header(args_.view.rank, source))};
     if (source != args_.view.rank)
-      wait_packets<1, Failure::inlined>(call_, from, 1, tokens, Wait{.site = kSiteHeader, .peer = source});
+      wait_packets<1, failure>(call_, from, 1, tokens, Wait{.site = kSiteHeader, .peer = source});
     size_.set(source, static_cast<std::int32_t>(tokens[0]));
   }
 
@@ -137,10 +137,8 @@ class Routing {
       int source = 0, entry = i;
       while (entry >= size_.tokens(source) * args_.k) entry -= size_.tokens(source++) * args_.k;
       std::int64_t bad = -1;
-      const int local = local_expert(args_, entry_of(call_, memory_, source, entry, bad).expert);
-      if (bad != -1 && call_.live)
-        give_up_inlined(call_, StatusCode::kBadInput, kSiteExpert, -1, static_cast<std::uint64_t>(args_.num_experts - 1),
-                        static_cast<std::uint64_t>(bad));
+      const int local = local_expert(args_, entry_of<failure>(call_, memory_, source, entry, bad).expert);
+      if (bad != -1) complain<failure>(call_, StatusCode::kBadInput, kSiteExpert, args_.num_experts - 1, bad);
       if (local >= 0) visit(source, entry, local);
     }
   }
@@ -180,9 +178,7 @@ class Routing {
     if (thread_index() != 0) return true;
     const std::uint32_t entries = load(entries_);
     if (entries <= args_.max_rows) return true;
-    if (block_index() == 0)
-      give_up_inlined(call_, StatusCode::kCapacity, kSiteCapacity, -1, static_cast<std::uint64_t>(args_.max_rows),
-                      entries);
+    if (block_index() == 0) complain<failure>(call_, StatusCode::kCapacity, kSiteCapacity, args_.max_rows, entries);
     return false;
   }
 
@@ -193,7 +189,7 @@ class Routing {
     for_each_entry(slices, [&](int source, int entry, int local) {
       const auto row = static_cast<std::int32_t>(fetch_add(next_ + local, 1u));
       if (row >= args_.row_tiles * tile_rows) {  // another kernel of this operator has written the counts
-        if (call_.live) give_up_inlined(call_, StatusCode::kMisuse, farwarp::kSiteBegin, -1, 0, 0);
+        complain<failure>(call_, StatusCode::kMisuse, farwarp::kSiteBegin, 0, 0);
         return;
       }
       store(memory_.row_ids() + row, source * args_.max_tokens + entry / args_.k);

@@ -16,17 +16,22 @@ FARWARP_DEVICE void fill_gated_boxes(Writer& writer, const SendBox& send_box, in
                                      Global<const T> bias, int n, const float (&sums)[columns]) {
   constexpr int kBoxColumns = 64, kBoxSums = kBoxColumns / 2;
   static_assert(columns % kBoxColumns == 0);
-  const Global<const T> of_up = bias ? bias + n : bias;
 #pragma unroll
   for (int box = 0; box < columns / kBoxColumns; ++box) {
     const int first = column + box * kBoxColumns;
+    const float *const gates = &sums[box * kBoxSums], *const ups = &sums[columns / 2 + box * kBoxSums];
     float results[kBoxSums];
+    if (!bias && !clamped) {  // with a test for each element it takes three times as long
 #pragma unroll
-    for (int i = 0; i < kBoxSums; ++i) {
-      const int at = first + farwarp::wgmma_sum(thread_index() % 128, i).column;
-      const float gate = add(sums[box * kBoxSums + i], bias_at(bias, at, n));
-      const float up = add(sums[columns / 2 + box * kBoxSums + i], bias_at(of_up, at, n));
-      results[i] = clamped ? clamped_swiglu(gate, up) : swiglu(gate, up);
+      for (int i = 0; i < kBoxSums; ++i) results[i] = swiglu(gates[i], ups[i]);
+    } else {
+      const Global<const T> of_up = bias ? bias + n : bias;
+#pragma unroll
+      for (int i = 0; i < kBoxSums; ++i) {
+        const int at = first + farwarp::wgmma_sum(thread_index() % 128, i).column;
+        const float gate = add(gates[i], bias_at(bias, at, n)), up = add(ups[i], bias_at(of_up, at, n));
+        results[i] = clamped ? clamped_swiglu(gate, up) : swiglu(gate, up);
+      }
     }
     fill_boxes<T, kBoxColumns>(writer, send_box, row, first, Global<const T>(nullptr), n, results);
   }

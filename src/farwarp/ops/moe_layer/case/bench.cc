@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
+#include <span>
 
 #include "farwarp/harness/floors.h"
 #include "farwarp/ops/gemm/case/product_floor.h"
@@ -71,26 +73,43 @@ Status RankRun::measure(const harness::BenchOptions& bench_options) {
   return status.ok() && config_.unfused ? verify_unfused(set) : status;
 }
 
-/// The busiest rank's. Memory reads the weights of each expert that has rows; flops are of all rows.
+/// The busiest rank's. Memory reads the weights of each expert that has rows; flops are of all rows; a link carries a row
+/// to each other rank that has a token's experts, and as many sums back.
 harness::Floor RankRun::floor(const Ceilings& ceilings) const {
   const MoeLayerDesc& desc = config_.desc;
-  double most_gigaflops = 0, most_megabytes = 0;
+  double most_gigaflops = 0, most_megabytes = 0, most_sent = 0;
   for (int rank = 0; rank < ranks_; ++rank) {
     std::vector<bool> used(static_cast<std::size_t>(desc.num_experts));
-    double rows = 0;
-    for (const moe::Routing& routing : sets_[0].routings) {
-      for (const std::int32_t expert : routing.experts) {
-        if (expert < 0 || moe_rank_of(expert, ranks_, desc.num_experts) != rank) continue;
-        ++rows;
-        used[static_cast<std::size_t>(expert)] = true;
+    double rows = 0, sent = 0, received = 0;
+    for (int source = 0; source < ranks_; ++source) {
+      const moe::Routing& routing = sets_[0].routings[static_cast<std::size_t>(source)];
+      const std::size_t k = static_cast<std::size_t>(desc.experts_per_token);
+      for (std::size_t first = 0; first < routing.experts.size(); first += k) {
+        std::uint32_t owners = 0;
+        for (const std::int32_t expert : std::span(routing.experts).subspan(first, k)) {
+          if (expert < 0) continue;
+          const int owner = moe_rank_of(expert, ranks_, desc.num_experts);
+          owners |= 1u << owner;
+          if (owner != rank) continue;
+          ++rows;
+          used[static_cast<std::size_t>(expert)] = true;
+        }
+        if (source == rank) sent += std::popcount(owners & ~(1u << rank));
+        if (source != rank) received += static_cast<double>(owners >> rank & 1);
       }
     }
     const double matrix = static_cast<double>(desc.hidden) * desc.intermediate;
     const auto experts = static_cast<double>(std::ranges::count(used, true));
     most_gigaflops = std::max(most_gigaflops, 6e-9 * rows * matrix);
     most_megabytes = std::max(most_megabytes, 1e-6 * 2 * (3 * experts * matrix + 2.0 * desc.max_tokens * desc.hidden));
+    most_sent = std::max(most_sent, sent + received);
   }
-  return gemm::product_floor(ceilings, most_gigaflops, most_megabytes, false);
+  const harness::Floor floor = gemm::product_floor(ceilings, most_gigaflops, most_megabytes, false);
+  const double link = std::max(ceilings.link_all_store_gb_s, ceilings.link_all_bulk_gb_s);
+  const double link_us = link > 0 ? 2e-3 * most_sent * desc.hidden / link : 0;
+  if (link_us <= floor.us) return floor;
+  return {link_us, fmt::format("link ({:.0f} KB at {:.0f} GB/s); {}", 2e-3 * most_sent * desc.hidden, link,
+                               ceilings.source)};
 }
 
 }  // namespace farwarp::moe_layer

@@ -104,7 +104,7 @@ void for_bench(CheckConfig& config) {
   if (config.inputs.tokens == TokenCounts::kAuto) config.inputs.tokens = TokenCounts::kFull;
 }
 
-/// For the emulator: at most 32 tokens, 4 experts of a rank, and a quarter of the sizes up to 256, 8 divides them.
+/// For the emulator: at most 32 tokens, 4 experts of a rank, and sizes of 128 to 248 with the remainder by 128.
 Params scaled_down(const Params& given, int ranks) {
   const auto config = read_config(given);
   if (!config.ok()) return given;
@@ -117,6 +117,7 @@ Params scaled_down(const Params& given, int ranks) {
   params["experts_per_token"] = std::to_string(std::min(desc.experts_per_token, ranks * kMostExperts));
   params["hidden_dim"] = std::to_string(smaller(desc.hidden));
   params["intermediate"] = std::to_string(smaller(desc.intermediate));
+  params["max_rows"] = "0";
   return params;
 }
 

@@ -119,6 +119,8 @@ TEST(MoeLayerCases, RefusesInWords) {
     EXPECT_FALSE(refused.outcome.pass) << settings;
     EXPECT_NE(refused.outcome.detail.find(part), std::string::npos) << refused.outcome.detail;
   }
+  const CaseResult uneven = run("num_experts=16,unfused=1", 3);
+  EXPECT_NE(uneven.outcome.detail.find("unfused is 1"), std::string::npos) << uneven.outcome.detail;
   const CaseResult few = run("num_experts=2,experts_per_token=2", 3);
   EXPECT_NE(few.outcome.detail.find("MoeLayerDesc.num_experts is 2; allowed: 3 (ranks)"), std::string::npos)
       << few.outcome.detail;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "farwarp/base/arguments.h"
 #include "farwarp/base/sizes.h"
 #include "farwarp/harness/inputs.h"
 #include "farwarp/ops/moe_layer/case/oracle.h"
@@ -17,6 +18,7 @@ using harness::InputKind;
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }
 
 constexpr int kTileOfErrors = 128;
+constexpr std::uint64_t kCheckedStream = 310;
 
 }  // namespace
 
@@ -35,6 +37,8 @@ Status RankRun::open() {
 }
 
 Status RankRun::create_operators() {
+  if (config_.unfused && config_.desc.num_experts % ranks_ != 0)
+    return invalid_argument(fmt::format("unfused is 1; allowed: 0, or 1 if the {} ranks divide num_experts", ranks_));
   const auto device = Device::open(options_.target, rank_);
   if (!device.ok()) return device.status();
   const auto plan = plan_moe_layer(config_.desc, (*device)->shape(), ranks_);
@@ -204,12 +208,20 @@ Status RankRun::all_calls() {
 
 // -- verifying
 
-/// As many tokens as float64 can check in a few seconds, at least two.
-int RankRun::checked_tokens(int tokens) const {
+/// As many tokens as float64 can check in a few seconds: all, or the last and one of each of as many parts of the rest.
+std::vector<int> RankRun::checked_tokens(int tokens, int call) const {
   constexpr double kMostProducts = 1e9;
   const MoeLayerDesc& desc = config_.desc;
   const double of_token = 3.0 * desc.experts_per_token * desc.hidden * desc.intermediate;
-  return std::min(tokens, std::max(2, static_cast<int>(kMostProducts / of_token)));
+  const int count = std::min(tokens, std::max(3, static_cast<int>(kMostProducts / of_token)));
+  const harness::RandomStream stream(options_.seed, {kCheckedStream, size(call), size(rank_)});
+  std::vector<int> checked;
+  for (int i = 0; i + 1 < count; ++i) {
+    const std::int64_t rest = tokens - 1, first = i * rest / (count - 1), past = (i + 1) * rest / (count - 1);
+    checked.push_back(static_cast<int>(first + static_cast<std::int64_t>(stream.below(size(i), size(past - first)))));
+  }
+  if (count > 0) checked.push_back(tokens - 1);
+  return checked;
 }
 
 Status RankRun::verify(const CallBuffers& set) {
@@ -229,10 +241,9 @@ Status RankRun::verify(const CallBuffers& set) {
   std::vector<harness::ExpectedElement> expected(hidden());
   std::vector<double> values(hidden());
   std::vector<float> row(hidden());
-  const int count = checked_tokens(routing.tokens);
+  const std::vector<int> checked = checked_tokens(routing.tokens, set.call);
   const std::size_t k = size(desc.experts_per_token);
-  for (int i = 0; i < count; ++i) {
-    const int token = static_cast<int>(std::int64_t{i} * routing.tokens / count);  // the first, and some up to the end
+  for (const int token : checked) {
     fill_row(desc, config_.inputs, set.call, rank_, token, x);
     std::ranges::transform(x, row.begin(), [&](std::uint16_t value) { return harness::decode(desc.dtype, value); });
     expected_row(desc, ranks_, weights, std::span(routing.experts).subspan(size(token) * k, k),

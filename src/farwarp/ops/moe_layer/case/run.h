@@ -24,7 +24,7 @@ struct CheckConfig {
   bool graph = false;  ///< one captured call is replayed
   int burst = 1;       ///< calls that are enqueued without a wait in between
   int longest_delay_us = 0;
-  bool unfused = false;  ///< compare with Unfused, to the bit; a bench times it, too
+  bool unfused = false;  ///< compare with Unfused, to the bit; a bench times it, too. All ranks have as many experts
 };
 
 class RankRun : public harness::RankRun {
@@ -65,7 +65,7 @@ class RankRun : public harness::RankRun {
   Status burst(int first, int count);
   Status verify(const CallBuffers& set);
   Status verify_unfused(const CallBuffers& set);
-  int checked_tokens(int tokens) const;
+  std::vector<int> checked_tokens(int tokens, int call) const;
   Status measure(const harness::BenchOptions& bench_options);
   harness::Floor floor(const Ceilings& ceilings) const;
 
