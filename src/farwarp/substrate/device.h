@@ -256,18 +256,6 @@ FARWARP_DEVICE void bulk_wait_all();
 /// reverse.
 FARWARP_DEVICE void proxy_fence();
 
-// Loads of single threads into shared memory, which need no registers (PTX ISA, "cp.async"). They run in the generic
-// proxy: their writes are the thread's own once it has waited for them.
-
-/// [thread] Shared <- global, or zeros with `zeros`; then the source is not read. It belongs to the thread's next
-/// async_commit(). Until the wait, nobody may write the source, nor read or write the destination.
-FARWARP_DEVICE void async_load(Shared<Vec16> destination, Global<const Vec16> source, bool zeros);
-/// [thread] Makes a group of the loads that this thread issued since its last commit.
-FARWARP_DEVICE void async_commit();
-/// [thread] Waits until all committed groups of this thread but the newest `pending` are complete.
-template <int pending = 0>
-FARWARP_DEVICE void async_wait();
-
 // Tensor copies move boxes of matrices. The host makes a matrix's map (base/tensor_map.h) and passes it in the kernel's
 // arguments. In shared memory a box is 1024-byte aligned and stored whole, in rows of `box_columns` elements, swizzled
 // if the map says so (base/swizzle.h). `row` and `column` are in elements; `column` is a multiple of 8.

@@ -159,7 +159,7 @@ FARWARP_DEVICE std::uint64_t multiplied() {
   return std::bit_cast<std::uint32_t>(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
 }
 
-/// Copies `bytes` by bulk copies, the first 16 by an asynchronous load: from -> bounce -> to. A template, so that a target without bulk copies discards the
+/// Copies `bytes` by bulk copies: from -> bounce -> to. A template, so that a target without bulk copies discards the
 /// body.
 template <class Machine>
 FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, Shared<std::byte> bounce, int bytes) {
@@ -175,16 +175,10 @@ FARWARP_DEVICE void bulk_copy(Global<const std::byte> from, Peer<std::byte> to, 
     const void* const addresses[] = {barrier.raw};
     for (std::uint32_t tries = 0; !mbarrier_test(barrier, 0); ++tries)
       park(addresses, 1, nanoseconds() + 1'000'000, tries);
-    bulk_store(to + 16, bounce + 16, bytes - 16);
+    bulk_store(to, bounce, bytes);
     bulk_commit();
     bulk_wait_read();
     bulk_wait_all();
-    const Shared<Vec16> first(as<Vec16>(bounce.raw));
-    store(first, Vec16{});
-    async_load(first, Global<const Vec16>(reinterpret_cast<const Vec16*>(from.raw)), false);
-    async_commit();
-    async_wait();
-    store(Peer<Vec16>(as<Vec16>(to.raw)), load(first));
   }
 }
 

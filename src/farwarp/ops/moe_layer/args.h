@@ -18,6 +18,7 @@ enum Site : std::uint32_t {
   kSiteRow,       ///< a source's row of x
   kSiteCounts,    ///< entries of the experts, counted by other blocks
   kSiteRowIds,    ///< rows of the experts, listed by other blocks
+  kSiteX,         ///< rows of x that other blocks copy
   kSiteH,         ///< activated products of other blocks
   kSiteY,         ///< products with w2 of other blocks
   kSiteReturn,    ///< an owner's sum
@@ -28,7 +29,7 @@ enum Site : std::uint32_t {
 };
 inline constexpr const char* kSiteNames[kSites] = {
     "a stage of operands", "token count of a peer", "top-k entry", "row of x",  "counts of entries", "rows of experts",
-    "activated products",  "products with w2",      "returned sum", "token count", "expert index",   "max_rows"};
+    "copied rows of x", "activated products",  "products with w2",      "returned sum", "token count", "expert index",   "max_rows"};
 
 // How deep waits are (Wait::depth): what a peer sends has depth 0. Waits on blocks of this launch may have the depth of
 // what those wait for: if nothing of a peer is missing, the products take longer than the deadline, wherever that shows.
@@ -50,13 +51,15 @@ inline constexpr std::uint32_t kNoneCounted = ~std::uint32_t{0};
 /// What a counter is after `count` additions of 1.
 constexpr std::uint32_t counted_to(int count) { return kNoneCounted + static_cast<std::uint32_t>(count); }
 inline constexpr int kCounted = 0, kListed = 1;  ///< slices
-inline constexpr int kHTiles = 2;                ///< tiles of rows whose h is stored
-inline constexpr int kTileCounters = 3;          ///< multipliers that have stored their part of h, by tile; then of y
-constexpr std::int64_t counters_of(std::int64_t row_tiles) { return kTileCounters + 2 * row_tiles; }
+inline constexpr int kXParts = 2, kHParts = 3;   ///< of all tiles, what is counted of each
+/// By tile of rows: rows of x that are copied; then multipliers that have stored a part of h; then of y.
+inline constexpr int kTileCounters = 4;
+constexpr std::int64_t counters_of(std::int64_t row_tiles) { return kTileCounters + 3 * row_tiles; }
 
 struct Args {
   TensorMap w1;       ///< [local experts * 2 * intermediate, hidden]; boxes of half a tile's columns x 64
   TensorMap w2;       ///< [local experts * hidden, intermediate]; boxes of a tile's columns x 64
+  TensorMap x_rows;   ///< [rows, hidden]; boxes of a tile's rows x 64
   TensorMap h;        ///< boxes of a tile's rows x 64
   TensorMap h_store;  ///< boxes of 64 x 64
   TensorMap y_store;  ///< boxes of 64 x 64

@@ -34,7 +34,9 @@ class Combiner {
   }
 
  private:
-  static constexpr int kSlotsAhead = 8;  ///< loads of a lane in flight
+  // Loads of a lane in flight: of k-slots, and vectors of a row. Two multipliers' kernels have long rows' worth of work
+  // for each warp.
+  static constexpr int kSlotsAhead = 8, kAhead = multipliers;
 
   /// A token's k-slots, one on each lane.
   struct Slots {
@@ -71,27 +73,31 @@ class Combiner {
     const Global<Vec16> out =
         Global<Vec16>(static_cast<Vec16*>(args_.out)) + std::int64_t{token} * memory_.row_vectors();
 #pragma unroll 1
-    for (int first = begin; first < end; first += Target::kWarpSize) {
+    for (int first = begin; first < end; first += kAhead * Target::kWarpSize) {
       if (ballot(!call_.live) != 0) return;
       const int v = first + lane_index();
-      float sum[kVectorElements] = {};
-      add_outputs(slots, v, v < end, sum);
-      if (v >= end) continue;
-      if (is_own) {
-        store<Cache::streaming>(out + v, add_owners(owners, token, v, rounded(sum)));
-      } else {
-        store_words(returned + v, rounded(sum));
+      float sums[kAhead][kVectorElements] = {};
+      add_outputs(slots, v, end, sums);
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        const int at = v + a * Target::kWarpSize;
+        if (at >= end) continue;
+        if (is_own) {
+          store<Cache::streaming>(out + at, add_owners(owners, token, at, rounded(sums[a])));
+        } else {
+          store_words(returned + at, rounded(sums[a]));
+        }
       }
     }
   }
 
-  /// [warp] The weighted outputs of the experts here, in the order of k-slots: of vector `v` on each lane that
-  /// `is_there`.
-  FARWARP_DEVICE void add_outputs(const Slots& slots, int v, bool is_there, float (&sum)[kVectorElements]) const {
+  /// [warp] sums[a]: the weighted outputs of the experts here, in the order of k-slots, of vector v + a * 32, v on this
+  /// lane; of those before `end`.
+  FARWARP_DEVICE void add_outputs(const Slots& slots, int v, int end, float (&sums)[kAhead][kVectorElements]) const {
     std::uint64_t left = slots.here;
 #pragma unroll 1
     while (left != 0) {
-      Vec16 outputs[kSlotsAhead];
+      Vec16 outputs[kSlotsAhead][kAhead];
       float weights[kSlotsAhead];
       int used = 0;
 #pragma unroll
@@ -100,15 +106,22 @@ class Combiner {
         used += left != 0 ? 1 : 0;
         const int row = shuffle(slots.row, lane);
         weights[i] = shuffle(slots.entry.weight, lane);
-        outputs[i] = left != 0 && is_there ? load<Cache::streaming>(memory_.y(row) + v) : Vec16{};
+#pragma unroll
+        for (int a = 0; a < kAhead; ++a) {
+          const int at = v + a * Target::kWarpSize;
+          outputs[i][a] = left != 0 && at < end ? load<Cache::streaming>(memory_.x_or_y(row) + at) : Vec16{};
+        }
         left &= left - 1;  // 0 stays 0
       }
 #pragma unroll
       for (int i = 0; i < kSlotsAhead; ++i) {
         if (i >= used) break;
 #pragma unroll
-        for (int e = 0; e < kVectorElements; ++e)
-          sum[e] = fused_multiply_add(weights[i], to_float(tile::element<T>(outputs[i], e)), sum[e]);
+        for (int a = 0; a < kAhead; ++a) {
+#pragma unroll
+          for (int e = 0; e < kVectorElements; ++e)
+            sums[a][e] = fused_multiply_add(weights[i], to_float(tile::element<T>(outputs[i][a], e)), sums[a][e]);
+        }
       }
     }
   }

@@ -1,12 +1,12 @@
 // moe_layer on Hopper: one launch. All blocks send, route, multiply with w1, multiply with w2, and add up; README.md
 // has the drawing. The warpgroups of a block while it multiplies:
 //
-//   the first   one thread copies w1, w2 and h into the stages; warps 1 to 3 load rows of x
-//   1 or 2 more multiply and store
+//   the first   one thread copies operands into the stages; warps 1 to 3 copy rows of x to their experts' rows
+//   1 or 2 more multiply and store; in tiles of 64 rows they copy rows of x before
 #pragma once
 
 #include "farwarp/ops/moe_layer/combine.dev.h"
-#include "farwarp/ops/moe_layer/gather.dev.h"
+#include "farwarp/ops/moe_layer/copying.dev.h"
 #include "farwarp/ops/moe_layer/sending.dev.h"
 #include "farwarp/tile/gemm/epilogue_wgmma.dev.h"
 #include "farwarp/tile/gemm/gate_wgmma.dev.h"
@@ -15,15 +15,14 @@ namespace farwarp::FARWARP_TARGET::moe_layer {
 
 // Registers of a thread. All warps together may not have more than the block was launched with, or raise_registers()
 // waits for ever.
-inline constexpr int kLoaderRegisters = 104, kMultiplierRegisters = 200;
+inline constexpr int kLoaderRegisters = 88, kMultiplierRegisters = 208;
 static_assert(128 * kLoaderRegisters + 256 * kMultiplierRegisters <= farwarp::tile::kWgmmaThreads * 168);
-inline constexpr int kGatheringWarps = 3;
 
 template <class T, int columns, int rows>
 struct LayerBlock : tile::WgmmaBlock<T, columns, kBoxes, rows> {
   using Base = tile::WgmmaBlock<T, columns, kBoxes, rows>;
-  /// i32 [ranks]: each source's number of tokens.
-  FARWARP_DEVICE Shared<std::int32_t> tokens() const {
+  /// Of a CallSize.
+  FARWARP_DEVICE Shared<std::int32_t> call_size() const {
     return Shared<std::int32_t>(
         reinterpret_cast<std::int32_t*>((this->barriers() + farwarp::tile::WgmmaShared::kOperatorOffset).raw));
   }
@@ -36,6 +35,7 @@ class Kernel {
   using Tile = typename Block::Tile;
   static constexpr int kMultipliers = Tile::kMultipliers;
   static constexpr Failure kFailure = moe_layer::kFailure<kMultipliers>;
+  static constexpr bool kMultipliersCopy = kMultipliers == 1;  ///< rows of x, before they multiply
   static constexpr int kGatedColumns = columns / 2;  ///< of h in a tile: as many rows of w1's gate as of its up part
 
   FARWARP_DEVICE explicit Kernel(const Args& args)
@@ -44,7 +44,7 @@ class Kernel {
         table_(block_shared() + Block::Base::kShared.total(), args.local_experts) {}
 
   FARWARP_DEVICE void run() {
-    if (thread_index() == 0) block_.initialise(2);  // the thread that copies, and a warp that gathers
+    if (thread_index() == 0) block_.initialise();
     Call call = join_call(args_.view, args_.slot);
     if (!call.live) return;
     if (block_index() == 0 && thread_index() == 0) claim_call(call);
@@ -56,7 +56,7 @@ class Kernel {
       send_entries(args_, memory, tokens);
       send_rows(call, args_, memory, tokens);
     }
-    const CallSize size(args_, block_.tokens());
+    const CallSize size(args_, block_.call_size());
     const Routing<rows, kFailure> routing(call, memory, table_, size, block_shared());
     if (routing.run(tokens)) multiply_and_combine(call, memory, size);
     end_call(call, 0);
@@ -66,7 +66,7 @@ class Kernel {
   using Writer = tile::BoxWriter<kBoxes>;
 
   FARWARP_DEVICE void prefetch_maps() const {
-    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2, &args_.h, &args_.h_store, &args_.y_store})
+    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2, &args_.x_rows, &args_.h, &args_.h_store, &args_.y_store})
       tensor_prefetch(*map);
   }
 
@@ -96,12 +96,13 @@ class Kernel {
     if (warpgroup == 0) {
       if constexpr (kMultipliers > 1) lower_registers<kLoaderRegisters>();
       if (thread_index() == 0) {
-        copy_operands(call, memory, tiles, wait);
+        copy_operands(call, memory, size, tiles, wait);
       } else if (warp_index() > 0) {
-        gather_rows(call, memory, size, tiles, wait);
+        copy_x(call, memory, size);
       }
     } else {
       if constexpr (kMultipliers > 1) raise_registers<kMultiplierRegisters>();
+      if constexpr (kMultipliersCopy) copy_x(call, memory, size);
       multiply_works(memory, tiles, warpgroup - 1, wait);
       constexpr int kWarps = 4 * kMultipliers;
       Combiner<T, rows, kMultipliers> combiner(call, memory, size);
@@ -110,46 +111,63 @@ class Kernel {
     report_expired(waits, args_.view, args_.slot, kSiteStage);
   }
 
-  /// [thread] Copies w1, then w2 and h.
+  /// [warp] Warps that copy rows are numbered from warp 1 of the block.
+  FARWARP_DEVICE void copy_x(Call& call, const Memory& memory, const CallSize& size) const {
+    constexpr int kWarps = kMultipliersCopy ? 3 + 4 * kMultipliers : 3;
+    copy_rows<rows, kFailure>(call, memory, table_, size, block_index() * kWarps + warp_index() - 1,
+                              num_blocks() * kWarps);
+  }
+
+  /// [thread] Copies w1 and x, then w2 and h.
   template <class WaitBarrier>
-  FARWARP_DEVICE void copy_operands(Call& call, const Memory& memory, int tiles, const WaitBarrier& wait) const {
+  FARWARP_DEVICE void copy_operands(Call& call, const Memory& memory, const CallSize& size, int tiles,
+                                    const WaitBarrier& wait) const {
     const Tile tile = block_.tile();
     tile::RingPosition<Tile::kStages> at, last;
+    TileWaits<kFailure> x_waits(call, memory.x_parts(), size.rows());
     for (int number = block_index(); number < tiles * args_.h_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.h_columns);
-      const int row = work.expert * 2 * args_.intermediate + work.column * kGatedColumns;
-      const TraceStart start = trace_start();
-      for (int step = 0; step < args_.steps_of_hidden; ++step) {
-        if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;
-        const Shared<Mbarrier> full = tile.ring.full(at.stage);
-        mbarrier_arrive_expect(full, Tile::kBBytes);
-        const Shared<std::byte> to = tile.right(at.stage);
+      const auto load_w1 = [&](int step, int stage) {
+        const int row = work.expert * 2 * args_.intermediate + work.column * kGatedColumns;
+        const Shared<std::byte> to = tile.right(stage);
+        const Shared<Mbarrier> full = tile.ring.full(stage);
         tensor_load(to, args_.w1, row, step * Tile::kStepDepth, full);
         tensor_load(to + kGatedColumns * farwarp::kSwizzleRowBytes, args_.w1, row + args_.intermediate,
                     step * Tile::kStepDepth, full);
+      };
+      const auto load_x = [&](int step, int stage) {
+        tensor_load(tile.left(stage), args_.x_rows, work.tile * rows, step * Tile::kStepDepth, tile.ring.full(stage));
+      };
+      // The block's first stages get w1 before x is there. The barriers expect its bytes when they expect those of x.
+      const bool is_first = number == block_index();
+      const int early = !is_first ? 0 : args_.steps_of_hidden < Tile::kStages ? args_.steps_of_hidden : Tile::kStages;
+      for (int step = 0; step < early; ++step) load_w1(step, step);
+      const bool there = x_waits.wait(memory.x_stored(work.tile), work.rows, kSiteX);
+      const TraceStart start = trace_start();
+      for (int step = 0; step < args_.steps_of_hidden; ++step) {
+        if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // in the first round every stage is empty
+        const Shared<Mbarrier> full = tile.ring.full(at.stage);
+        // If the call is over, the copies of x are left out, and no other warp waits for ever.
+        mbarrier_arrive_expect(full, Tile::kBBytes + (there ? Tile::kABytes : 0));
+        if (step >= early) load_w1(step, at.stage);
+        if (there) load_x(step, at.stage);
         last = at;
         at.advance();
       }
       trace_work(start, TraceWork::kLoad, number);
     }
-    bool all_stored = false;  // tiles of h: no more need to wait for each
+    TileWaits<kFailure> h_waits(call, memory.h_parts(), tiles * args_.h_columns * kMultipliers);
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
-      if (!all_stored) {
-        all_stored = load<Order::acquire, Scope::device>(memory.h_tiles()) == counted_to(tiles);
-        if (!all_stored)
-          wait_counted<kFailure>(call, memory.h_stored(work.tile), args_.h_columns * kMultipliers, kSiteH, kProductsDepth);
-        proxy_fence();
-      }
+      const bool there = h_waits.wait(memory.h_stored(work.tile), args_.h_columns * kMultipliers, kSiteH);
       const TraceStart start = trace_start();
       for (int step = 0; step < args_.steps_of_inter; ++step) {
         if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;
-        mbarrier_arrive(tile.ring.full(at.stage));  // in place of a gathering warp
-        if (call.live) {
+        if (there) {
           tile::load_step(tile, args_.h, args_.w2, work.tile * rows, work.expert * args_.hidden + work.column * columns,
                           step, at.stage);
         } else {
-          mbarrier_arrive(tile.ring.full(at.stage));  // h is not there; no other warp may wait for ever
+          mbarrier_arrive(tile.ring.full(at.stage));
         }
         last = at;
         at.advance();
@@ -158,27 +176,6 @@ class Kernel {
     }
     if (block_index() < tiles * args_.h_columns || block_index() < tiles * args_.y_columns)
       wait(tile.ring.empty(last.stage), last.parity);
-  }
-
-  /// [warp]
-  template <class WaitBarrier>
-  FARWARP_DEVICE void gather_rows(Call& call, const Memory& memory, const CallSize& size, int tiles,
-                                  const WaitBarrier& wait) const {
-    wait_counted<kFailure>(call, memory.listed(), size.slices(), kSiteRowIds, kRoutingDepth);
-    call.live = ballot(!call.live) == 0;
-    RowGatherer<Tile, kGatheringWarps> gatherer(call, memory, block_.tile(), warp_index() - 1);
-    const int works = tiles * args_.h_columns;
-    if (block_index() >= works) return;
-    Work next = table_.work(block_index(), args_.h_columns);
-    gatherer.prepare(next);
-    for (int number = block_index(); number < works; number += num_blocks()) {
-      const Work work = next;
-      gatherer.gather(work, wait, [&] {
-        if (number + num_blocks() >= works) return;
-        next = table_.work(number + num_blocks(), args_.h_columns);
-        gatherer.prepare(next);
-      });
-    }
   }
 
   /// [warpgroup] The role of multiplier number `multiplier`.
@@ -249,13 +246,10 @@ class Kernel {
     bulk_wait_all();
     fetch_add<Order::release, Scope::device>(counter, 1u);
   }
-  /// [warpgroup] The same of a tile of h. Who completes its row of tiles counts that, too, for all who have added to it.
   FARWARP_DEVICE void publish_h(const Memory& memory, int tile) const {
     if (!tile::leads_warpgroup()) return;
     bulk_wait_all();
-    const std::uint32_t before = fetch_add<Order::acq_rel, Scope::device>(memory.h_stored(tile), 1u);
-    if (before + 1 == counted_to(args_.h_columns * kMultipliers))
-      fetch_add<Order::release, Scope::device>(memory.h_tiles(), 1u);
+    count_part(memory.h_stored(tile), memory.h_parts());
   }
 
   const Args& args_;

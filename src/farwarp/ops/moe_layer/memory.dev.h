@@ -44,8 +44,10 @@ struct Memory {
   }
   FARWARP_DEVICE Global<std::uint32_t> counted() const { return counters(parity()) + kCounted; }
   FARWARP_DEVICE Global<std::uint32_t> listed() const { return counters(parity()) + kListed; }
-  FARWARP_DEVICE Global<std::uint32_t> h_tiles() const { return counters(parity()) + kHTiles; }
-  FARWARP_DEVICE Global<std::uint32_t> h_stored(int tile) const { return counters(parity()) + (kTileCounters + tile); }
+  FARWARP_DEVICE Global<std::uint32_t> x_parts() const { return counters(parity()) + kXParts; }
+  FARWARP_DEVICE Global<std::uint32_t> h_parts() const { return counters(parity()) + kHParts; }
+  FARWARP_DEVICE Global<std::uint32_t> x_stored(int tile) const { return counters(parity()) + (kTileCounters + tile); }
+  FARWARP_DEVICE Global<std::uint32_t> h_stored(int tile) const { return x_stored(args.row_tiles + tile); }
   FARWARP_DEVICE Global<std::uint32_t> y_stored(int tile) const { return h_stored(args.row_tiles + tile); }
   FARWARP_DEVICE Global<std::uint32_t> counts(int slice) const {
     return own<std::uint32_t>(args.offsets.counts) + slice * args.local_experts;
@@ -54,8 +56,8 @@ struct Memory {
   FARWARP_DEVICE Global<std::int32_t> position(int source, int entry) const {
     return own<std::int32_t>(args.offsets.positions) + (source * args.max_tokens * args.k + entry);
   }
-  FARWARP_DEVICE Global<const Vec16> y(int row) const {
-    return Global<const Vec16>(own<Vec16>(args.offsets.y).raw + std::int64_t{row} * row_vectors());
+  FARWARP_DEVICE Global<Vec16> x_or_y(int row) const {
+    return own<Vec16>(args.offsets.y) + std::int64_t{row} * row_vectors();
   }
 
  private:

@@ -87,11 +87,13 @@ Status MoeLayer::State::set_own_maps() {
   Device& device = world->device();
   std::byte* const own = args.view.heap[args.view.rank] + args.workspace;
   const std::int64_t rows = plan.row_tiles * plan.rows;
+  const auto x_rows = device.encode(boxes(own + plan.workspace.y, rows, plan.desc.hidden, plan.rows));
   const auto h = device.encode(boxes(own + plan.workspace.h, rows, plan.desc.intermediate, plan.rows));
   const auto h_store = device.encode(boxes(own + plan.workspace.h, rows, plan.desc.intermediate, 64));
   const auto y_store = device.encode(boxes(own + plan.workspace.y, rows, plan.desc.hidden, 64));
-  for (const auto* map : {&h, &h_store, &y_store})
+  for (const auto* map : {&x_rows, &h, &h_store, &y_store})
     if (!map->ok()) return map->status();
+  args.x_rows = *x_rows;
   args.h = *h;
   args.h_store = *h_store;
   args.y_store = *y_store;

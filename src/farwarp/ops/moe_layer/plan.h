@@ -44,7 +44,7 @@ struct MoeLayerWorkspace {
   std::int64_t row_ids = 0;    ///< i32 [tiles * tile rows]: of each row of an expert, source * max_tokens + token
   std::int64_t positions = 0;  ///< i32 [ranks * max_tokens * k]: of each entry for this rank, its row of h and y
   std::int64_t h = 0;          ///< [tiles * tile rows][intermediate]: activated products with w1
-  std::int64_t y = 0;          ///< [tiles * tile rows][hidden]: products with w2
+  std::int64_t y = 0;          ///< [tiles * tile rows][hidden]: rows of x, then in their place products with w2
   std::int64_t bytes = 0;      ///< of all parts above
   // The second buffer.
   std::int64_t returns = 0;   ///< [2][max_tokens][ranks][hidden]: sums that owners return, as words

@@ -54,13 +54,51 @@ class ExpertTable {
   Shared<std::uint8_t> last_rows_;
 };
 
-/// How many tokens each source has, and what follows from it.
+/// [thread] Counts a part of a tile of rows, whose writes are this thread's, and counts it among the parts of all tiles.
+/// No addition is waited for.
+FARWARP_DEVICE void count_part(Global<std::uint32_t> of_tile, Global<std::uint32_t> of_all) {
+  fence<Order::release, Scope::device>();
+  fetch_add<Order::relaxed, Scope::device>(of_tile, 1u);
+  fetch_add<Order::relaxed, Scope::device>(of_all, 1u);
+}
+
+/// Waits for tiles of rows. One thread's.
+template <Failure failure>
+class TileWaits {
+ public:
+  /// `of_all`: counts the parts of all tiles, to `count`.
+  FARWARP_DEVICE TileWaits(Call& call, Global<std::uint32_t> of_all, int count)
+      : call_(call), of_all_(of_all), count_(count) {}
+
+  /// [thread] Until all parts of a tile are counted. Then copies may read it. Waits no more when all tiles are there.
+  /// False if the call is over.
+  FARWARP_DEVICE bool wait(Global<std::uint32_t> of_tile, int parts, Site site) {
+    if (all_) return call_.live;
+    all_ = load<Order::acquire, Scope::device>(of_all_) == counted_to(count_);
+    if (!all_) wait_counted<failure>(call_, of_tile, parts, site, kProductsDepth);
+    proxy_fence();
+    return call_.live;
+  }
+
+ private:
+  Call& call_;
+  Global<std::uint32_t> of_all_;
+  int count_;
+  bool all_ = false;
+};
+
+/// How many tokens each source has, what follows from it, and how many rows the experts here have. `memory`: shared,
+/// i32 [kMaxRanks + 1].
 class CallSize {
  public:
-  FARWARP_DEVICE CallSize(const Args& args, Shared<std::int32_t> tokens) : args_(args), tokens_(tokens) {}
+  FARWARP_DEVICE CallSize(const Args& args, Shared<std::int32_t> memory) : args_(args), tokens_(memory) {}
 
   FARWARP_DEVICE void set(int source, int tokens) const { store(tokens_ + source, tokens); }
   FARWARP_DEVICE int tokens(int source) const { return load(tokens_ + source); }
+  FARWARP_DEVICE void set_rows(std::uint32_t rows) const {
+    store(tokens_ + farwarp::kMaxRanks, static_cast<std::int32_t>(rows));
+  }
+  FARWARP_DEVICE int rows() const { return load(tokens_ + farwarp::kMaxRanks); }
   FARWARP_DEVICE int all_tokens() const {
     int all = 0;
     for (int source = 0; source < args_.view.size; ++source) all += tokens(source);
@@ -177,6 +215,7 @@ class Routing {
   FARWARP_DEVICE bool has_room() const {
     if (thread_index() != 0) return true;
     const std::uint32_t entries = load(entries_);
+    size_.set_rows(entries);
     if (entries <= args_.max_rows) return true;
     if (block_index() == 0) complain<failure>(call_, StatusCode::kCapacity, kSiteCapacity, args_.max_rows, entries);
     return false;

@@ -88,18 +88,6 @@ FARWARP_DEVICE void proxy_fence() {
   asm volatile("fence.proxy.async.shared::cta;\n\tfence.proxy.async.global;" ::: "memory");
 }
 
-FARWARP_DEVICE void async_load(Shared<Vec16> destination, Global<const Vec16> source, bool zeros) {
-  const std::uint32_t to = ptx::shared_address(destination.raw);
-  const std::uint64_t from = ptx::global_address(source.raw);
-  const std::uint32_t bytes = zeros ? 0 : 16;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
-}
-FARWARP_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int pending>
-FARWARP_DEVICE void async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
-}
-
 FARWARP_DEVICE void tensor_prefetch(const TensorMap& map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }

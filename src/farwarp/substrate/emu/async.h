@@ -33,15 +33,6 @@ FARWARP_DEVICE void bulk_wait_all() {
 }
 FARWARP_DEVICE void proxy_fence() { emu::proxy_fence(); }
 
-FARWARP_DEVICE void async_load(Shared<Vec16> destination, Global<const Vec16> source, bool zeros) {
-  emu::async_load(destination.raw, source.raw, zeros);
-}
-FARWARP_DEVICE void async_commit() { emu::async_commit(); }
-template <int pending>
-FARWARP_DEVICE void async_wait() {
-  emu::async_wait(pending);
-}
-
 FARWARP_DEVICE void tensor_prefetch(const TensorMap&) {}
 FARWARP_DEVICE void tensor_load(Shared<std::byte> destination, const TensorMap& map, int row, int column,
                                 Shared<Mbarrier> barrier) {

@@ -276,12 +276,6 @@ void Engine::check_block_end(Block& block) {
       return;
     }
   }
-  for (int i = 0; i < block.threads; ++i) {
-    if (!block.first[i].async_loads.empty()) {
-      fault(*block.launch, fmt::format("{}: exited without waiting for its asynchronous loads", where(block.first[i])));
-      return;
-    }
-  }
   for (const Warpgroup& group : block.warpgroups) {
     if (!group.ops.empty()) {
       fault(*block.launch, fmt::format("{}: exited without waiting for its last wgmma", where(*group.first)));

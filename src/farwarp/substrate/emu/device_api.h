@@ -88,9 +88,6 @@ void bulk_store(void* peer_destination, const void* shared_source, int bytes);
 void bulk_commit();
 void bulk_wait_read(int pending);
 void bulk_wait_all(int pending);
-void async_load(void* shared_destination, const void* source, bool zeros);
-void async_commit();
-void async_wait(int pending);
 void proxy_fence();
 /// `matrix`: which of a grid; {-1, -1} if the map has none.
 void tensor_load(void* shared_destination, const TensorMap& map, GridIndex matrix, int row, int column, void* barrier);

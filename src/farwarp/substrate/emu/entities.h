@@ -62,13 +62,6 @@ struct Watch {
   Watch* previous = nullptr;
 };
 
-/// An async_load() that has not happened yet.
-struct AsyncLoad {
-  void* to = nullptr;
-  const void* from = nullptr;  ///< null: zeros
-  int group = 0;
-};
-
 struct Thread : ThreadIds {
   Warp* warp = nullptr;
   Block* block = nullptr;
@@ -99,9 +92,6 @@ struct Thread : ThreadIds {
   bool in_cluster_barrier = false;   ///< has arrived and not waited yet
 
   int open_group = 0;  ///< the group of bulk stores issued now; earlier groups are committed
-
-  std::vector<AsyncLoad> async_loads;
-  int open_async_group = 0;  ///< of the loads issued now; earlier groups are committed
 
   // wgmma: how many it has issued and waited for, the open group, and whether it has called wgmma_fence() since the
   // last wait.

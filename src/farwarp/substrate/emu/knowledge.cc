@@ -148,8 +148,11 @@ void acquire_clocks(Thread& thread, const ClockRef& known, const ClockRef& publi
 }
 
 void acquire(Thread& thread, const Snapshot& released, Scope scope) {
-  if (released.writer == thread.uid && !released.sequence) return;
-  if (thread.last_acquired == released.time && thread.last_acquired_from == released.writer) return;
+  // Two sequences that end with the same writer's release, in two words, may have begun with different ones.
+  if (!released.sequence) {
+    if (released.writer == thread.uid) return;
+    if (thread.last_acquired == released.time && thread.last_acquired_from == released.writer) return;
+  }
   const bool same_block = block_uid(released.writer) == thread.block->uid;
   const Scope narrower = std::min(released.scope, scope);
   if (narrower == Scope::block && !same_block) return;

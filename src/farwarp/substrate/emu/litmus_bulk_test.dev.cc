@@ -56,31 +56,6 @@ FARWARP_DEVICE void bulk_store_reuse(const LitmusArgs& args) {
 }
 FARWARP_KERNEL(litmus_bulk_reuse, LitmusArgs, 1) { bulk_store_reuse<Target>(args); }
 
-/// Two groups of asynchronous loads of a thread, and what it reads of them after its wait.
-template <class Machine>
-FARWARP_DEVICE void async_loads(const LitmusArgs& args) {
-  if constexpr (Machine::kHasBulkCopy) {
-    const Shared<std::uint64_t> words(reinterpret_cast<std::uint64_t*>(block_shared().raw));
-    store(data_of(args, args.rank) + thread_index(), std::uint64_t{100} + thread_index());
-    store(words + thread_index(), std::uint64_t{0});
-    block_sync();
-    if (thread_index() != 0) return;
-    for (int i = 0; i < 2; ++i) {
-      async_load(Shared<Vec16>(reinterpret_cast<Vec16*>(block_shared().raw) + i),
-                 Global<const Vec16>(reinterpret_cast<const Vec16*>(data_of(args, args.rank).raw) + i), false);
-      async_commit();
-    }
-    if (args.variant == kWaitOlderOnly) {
-      async_wait<1>();
-    } else if (args.variant != kNoWait) {
-      async_wait();
-    }
-    for (int i = 0; i < 4; ++i) store(result_of(args) + i, load(words + i));
-    async_wait();
-  }
-}
-FARWARP_KERNEL(litmus_async_loads, LitmusArgs, 4) { async_loads<Target>(args); }
-
 /// Rank 1 acquires rank 0's plain stores and copies them into shared memory, then from there into its result.
 template <class Machine>
 FARWARP_DEVICE void bulk_load_message(const LitmusArgs& args) {

@@ -161,12 +161,6 @@ TEST_P(MemoryModelTest, SourceOfBulkStoreIsReadLate) {
   expect("litmus_bulk_reuse", 1, {.shared_bytes = 1024}, all_results(0, 2, 1), {kRight}, {kNoWait});
 }
 
-TEST_P(MemoryModelTest, AsynchronousLoadsAreThereAfterTheWait) {
-  if (!sm90()) GTEST_SKIP() << "no asynchronous loads";
-  expect("litmus_async_loads", 1, {.threads = 4, .shared_bytes = 64}, all_results(0, 4, 100, 1), {kRight},
-         {kNoWait, kWaitOlderOnly});
-}
-
 TEST_P(MemoryModelTest, BulkLoadNeedsProxyFenceAndMbarrier) {
   if (!sm90()) GTEST_SKIP() << "no bulk copies";
   expect("litmus_bulk_load", 2, {.threads = 32, .shared_bytes = 1024}, all_results(1, 8, 4), {kRight, kFences},
