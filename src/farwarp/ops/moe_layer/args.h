@@ -56,13 +56,18 @@ inline constexpr int kXParts = 2, kHParts = 3;   ///< of all tiles, what is coun
 inline constexpr int kTileCounters = 4;
 constexpr std::int64_t counters_of(std::int64_t row_tiles) { return kTileCounters + 3 * row_tiles; }
 
+inline constexpr int kBoxHeights = 5;
+constexpr int box_rows(int height) { return 8 << height; }
+/// The least height with so many rows, at least 1.
+constexpr int box_height(int rows) { return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= 64 ? 3 : 4; }
+
 struct Args {
   TensorMap w1;       ///< [local experts * 2 * intermediate, hidden]; boxes of half a tile's columns x 64
   TensorMap w2;       ///< [local experts * hidden, intermediate]; boxes of a tile's columns x 64
-  TensorMap x_rows;   ///< [rows, hidden]; boxes of a tile's rows x 64
-  TensorMap h;        ///< boxes of a tile's rows x 64
-  TensorMap h_store;  ///< boxes of 64 x 64
-  TensorMap y_store;  ///< boxes of 64 x 64
+  // Boxes of box_rows(i) rows x 64, so that rows that no tile has are not moved.
+  TensorMap x_rows[kBoxHeights];                           ///< [rows, hidden]
+  TensorMap h[kBoxHeights];                                ///< [rows, intermediate]
+  TensorMap h_store[kBoxHeights - 1], y_store[kBoxHeights - 1];  ///< up to 64 rows
   WorldView view;
   std::uint32_t slot;
   std::int32_t num_experts, first_expert, local_experts;

@@ -66,7 +66,7 @@ class Kernel {
   using Writer = tile::BoxWriter<kBoxes>;
 
   FARWARP_DEVICE void prefetch_maps() const {
-    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2, &args_.x_rows, &args_.h, &args_.h_store, &args_.y_store})
+    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2})
       tensor_prefetch(*map);
   }
 
@@ -127,6 +127,7 @@ class Kernel {
     TileWaits<kFailure> x_waits(call, memory.x_parts(), size.rows());
     for (int number = block_index(); number < tiles * args_.h_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.h_columns);
+      const int height = box_height(work.rows), left_bytes = box_rows(height) * farwarp::kSwizzleRowBytes;
       const auto load_w1 = [&](int step, int stage) {
         const int row = work.expert * 2 * args_.intermediate + work.column * kGatedColumns;
         const Shared<std::byte> to = tile.right(stage);
@@ -136,7 +137,8 @@ class Kernel {
                     step * Tile::kStepDepth, full);
       };
       const auto load_x = [&](int step, int stage) {
-        tensor_load(tile.left(stage), args_.x_rows, work.tile * rows, step * Tile::kStepDepth, tile.ring.full(stage));
+        tensor_load(tile.left(stage), args_.x_rows[height], work.tile * rows, step * Tile::kStepDepth,
+                    tile.ring.full(stage));
       };
       // The block's first stages get w1 before x is there. The barriers expect its bytes when they expect those of x.
       const bool is_first = number == block_index();
@@ -148,7 +150,7 @@ class Kernel {
         if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;  // in the first round every stage is empty
         const Shared<Mbarrier> full = tile.ring.full(at.stage);
         // If the call is over, the copies of x are left out, and no other warp waits for ever.
-        mbarrier_arrive_expect(full, Tile::kBBytes + (there ? Tile::kABytes : 0));
+        mbarrier_arrive_expect(full, Tile::kBBytes + (there ? left_bytes : 0));
         if (step >= early) load_w1(step, at.stage);
         if (there) load_x(step, at.stage);
         last = at;
@@ -159,13 +161,15 @@ class Kernel {
     TileWaits<kFailure> h_waits(call, memory.h_parts(), tiles * args_.h_columns * kMultipliers);
     for (int number = block_index(); number < tiles * args_.y_columns; number += num_blocks()) {
       const Work work = table_.work(number, args_.y_columns);
+      const int height = box_height(work.rows);
       const bool there = h_waits.wait(memory.h_stored(work.tile), args_.h_columns * kMultipliers, kSiteH);
       const TraceStart start = trace_start();
       for (int step = 0; step < args_.steps_of_inter; ++step) {
         if (!wait(tile.ring.empty(at.stage), at.parity ^ 1)) return;
         if (there) {
-          tile::load_step(tile, args_.h, args_.w2, work.tile * rows, work.expert * args_.hidden + work.column * columns,
-                          step, at.stage);
+          tile::load_step(tile, args_.h[height], args_.w2, work.tile * rows,
+                          work.expert * args_.hidden + work.column * columns, step, at.stage,
+                          Tile::kBBytes + box_rows(height) * farwarp::kSwizzleRowBytes);
         } else {
           mbarrier_arrive(tile.ring.full(at.stage));
         }
@@ -218,23 +222,25 @@ class Kernel {
 
   FARWARP_DEVICE void store_h(const Work& work, int multiplier, const Writer& writer,
                               const float (&sums)[Tile::kSums]) const {
-    if (work.rows <= 64 * multiplier) return;
+    const int own_rows = work.rows - 64 * multiplier, height = box_height(own_rows < 64 ? own_rows : 64);
+    if (own_rows <= 0) return;
     const int column = work.column * kGatedColumns;
     const std::int64_t first_bias = std::int64_t{work.expert} * 2 * args_.intermediate;
     const Global<const T> bias(args_.bias1 == nullptr ? nullptr : static_cast<const T*>(args_.bias1) + first_bias);
     const auto send_box = [&](int box_row, int box_column, Shared<std::byte> box) {
-      tile::store_box(args_.h_store, box_row, box_column, box);
+      tile::store_box(args_.h_store[height], box_row, box_column, box);
     };
     tile::fill_gated_boxes<T, kGatedColumns>(writer, send_box, work.tile * rows + 64 * multiplier, column,
                                              args_.clamped != 0, bias, args_.intermediate, sums);
   }
   FARWARP_DEVICE void store_y(const Work& work, int multiplier, const Writer& writer,
                               const float (&sums)[Tile::kSums]) const {
-    if (work.rows <= 64 * multiplier) return;
+    const int own_rows = work.rows - 64 * multiplier, height = box_height(own_rows < 64 ? own_rows : 64);
+    if (own_rows <= 0) return;
     const std::int64_t first_bias = std::int64_t{work.expert} * args_.hidden;
     const Global<const T> bias(args_.bias2 == nullptr ? nullptr : static_cast<const T*>(args_.bias2) + first_bias);
     const auto send_box = [&](int box_row, int box_column, Shared<std::byte> box) {
-      tile::store_box(args_.y_store, box_row, box_column, box);
+      tile::store_box(args_.y_store[height], box_row, box_column, box);
     };
     tile::fill_boxes<T, columns>(writer, send_box, work.tile * rows + 64 * multiplier, work.column * columns, bias,
                                  args_.hidden, sums);

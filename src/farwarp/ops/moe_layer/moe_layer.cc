@@ -87,16 +87,21 @@ Status MoeLayer::State::set_own_maps() {
   Device& device = world->device();
   std::byte* const own = args.view.heap[args.view.rank] + args.workspace;
   const std::int64_t rows = plan.row_tiles * plan.rows;
-  const auto x_rows = device.encode(boxes(own + plan.workspace.y, rows, plan.desc.hidden, plan.rows));
-  const auto h = device.encode(boxes(own + plan.workspace.h, rows, plan.desc.intermediate, plan.rows));
-  const auto h_store = device.encode(boxes(own + plan.workspace.h, rows, plan.desc.intermediate, 64));
-  const auto y_store = device.encode(boxes(own + plan.workspace.y, rows, plan.desc.hidden, 64));
-  for (const auto* map : {&x_rows, &h, &h_store, &y_store})
-    if (!map->ok()) return map->status();
-  args.x_rows = *x_rows;
-  args.h = *h;
-  args.h_store = *h_store;
-  args.y_store = *y_store;
+  const auto encode = [&](TensorMap& map, std::int64_t offset, int columns, int height) {
+    const auto encoded = device.encode(boxes(own + offset, rows, columns, moe_layer::box_rows(height)));
+    if (encoded.ok()) map = *encoded;
+    return encoded.status();
+  };
+  const MoeLayerWorkspace& workspace = plan.workspace;
+  for (int height = 0; height < moe_layer::kBoxHeights; ++height) {
+    Status status = encode(args.x_rows[height], workspace.y, plan.desc.hidden, height);
+    if (status.ok()) status = encode(args.h[height], workspace.h, plan.desc.intermediate, height);
+    if (status.ok() && height + 1 < moe_layer::kBoxHeights) {
+      args.h_store[height] = args.h[height];
+      args.y_store[height] = args.x_rows[height];
+    }
+    if (!status.ok()) return status;
+  }
   return {};
 }
 
