@@ -11,7 +11,7 @@ class SuitesCommand : public ProgramTest {};
 TEST_F(SuitesCommand, SuitesAreListed) {
   const Output all = run("suites"), one = run("suites amd2025"), machine = run("suites serving --json -");
   EXPECT_EQ(all.code, 0) << all.err;
-  for (const char* name : {"amd2025", "decode", "numa", "prefill", "serving", "tp"})
+  for (const char* name : {"amd2025", "decode", "moe", "numa", "prefill", "serving", "tp"})
     EXPECT_NE(all.out.find(std::string("\n") + name), std::string::npos) << name;
   EXPECT_NE(one.out.find("gemm-rs benchmarks[0] ranks=8 m=64 n=7168 k=18432 has_bias=0 dtype=bf16 seed=1234 "
                          "speed_of_light_us=6.46\n"),

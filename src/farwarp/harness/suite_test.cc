@@ -172,7 +172,7 @@ TEST(Suite, TheChallengeIsComplete) {
 
 TEST(Suite, AllBuiltInSuitesSayWhereTheirShapesAreFrom) {
   const std::vector<std::string> names = suite_names();
-  for (const char* name : {"amd2025", "decode", "numa", "prefill", "serving", "tp"})
+  for (const char* name : {"amd2025", "decode", "moe", "numa", "prefill", "serving", "tp"})
     EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
   for (const std::string& name : names) {
     const auto suite = load_suite(name);

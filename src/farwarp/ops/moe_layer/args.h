@@ -27,9 +27,19 @@ enum Site : std::uint32_t {
   kSiteCapacity,  ///< complaint: more entries than max_rows
   kSites,
 };
-inline constexpr const char* kSiteNames[kSites] = {
-    "a stage of operands", "token count of a peer", "top-k entry", "row of x",  "counts of entries", "rows of experts",
-    "copied rows of x", "activated products",  "products with w2",      "returned sum", "token count", "expert index",   "max_rows"};
+inline constexpr const char* kSiteNames[kSites] = {"a stage of operands",
+                                                   "token count of a peer",
+                                                   "top-k entry",
+                                                   "row of x",
+                                                   "counts of entries",
+                                                   "rows of experts",
+                                                   "copied rows of x",
+                                                   "activated products",
+                                                   "products with w2",
+                                                   "returned sum",
+                                                   "token count",
+                                                   "expert index",
+                                                   "max_rows"};
 
 // How deep waits are (Wait::depth): what a peer sends has depth 0. Waits on blocks of this launch may have the depth of
 // what those wait for: if nothing of a peer is missing, the products take longer than the deadline, wherever that shows.
@@ -62,11 +72,11 @@ constexpr int box_rows(int height) { return 8 << height; }
 constexpr int box_height(int rows) { return rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : rows <= 64 ? 3 : 4; }
 
 struct Args {
-  TensorMap w1;       ///< [local experts * 2 * intermediate, hidden]; boxes of half a tile's columns x 64
-  TensorMap w2;       ///< [local experts * hidden, intermediate]; boxes of a tile's columns x 64
+  TensorMap w1;  ///< [local experts * 2 * intermediate, hidden]; boxes of half a tile's columns x 64
+  TensorMap w2;  ///< [local experts * hidden, intermediate]; boxes of a tile's columns x 64
   // Boxes of box_rows(i) rows x 64, so that rows that no tile has are not moved.
-  TensorMap x_rows[kBoxHeights];                           ///< [rows, hidden]
-  TensorMap h[kBoxHeights];                                ///< [rows, intermediate]
+  TensorMap x_rows[kBoxHeights];                                 ///< [rows, hidden]
+  TensorMap h[kBoxHeights];                                      ///< [rows, intermediate]
   TensorMap h_store[kBoxHeights - 1], y_store[kBoxHeights - 1];  ///< up to 64 rows
   WorldView view;
   std::uint32_t slot;

@@ -66,20 +66,19 @@ class Kernel {
   using Writer = tile::BoxWriter<kBoxes>;
 
   FARWARP_DEVICE void prefetch_maps() const {
-    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2})
-      tensor_prefetch(*map);
+    for (const farwarp::TensorMap* map : {&args_.w1, &args_.w2}) tensor_prefetch(*map);
   }
 
   /// [block] Clears the counters that the next call uses; the previous call's kernel is over.
   FARWARP_DEVICE void clear_counters(const Memory& memory) const {
     const Global<std::uint32_t> counters = memory.counters(memory.parity() ^ 1);
-    for (int i = thread_in_grid(); i < counters_of(args_.row_tiles); i += threads_of_grid()) store(counters + i, kNoneCounted);
+    for (int i = thread_in_grid(); i < counters_of(args_.row_tiles); i += threads_of_grid())
+      store(counters + i, kNoneCounted);
   }
 
   /// [block] The number of this rank's tokens. If it is out of range, gives up and returns 0.
   FARWARP_DEVICE int checked_tokens(Call& call) const {
-    const int tokens =
-        args_.tokens_on_device ? load(Global<const std::int32_t>(args_.tokens_on_device)) : args_.tokens;
+    const int tokens = args_.tokens_on_device ? load(Global<const std::int32_t>(args_.tokens_on_device)) : args_.tokens;
     if (tokens >= 0 && tokens <= args_.max_tokens) return tokens;
     if (block_index() == 0 && thread_index() == 0)
       complain<kFailure>(call, StatusCode::kBadInput, kSiteTokens, args_.max_tokens, tokens);

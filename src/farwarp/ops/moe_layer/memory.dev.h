@@ -102,7 +102,8 @@ inline constexpr Failure kFailure = multipliers > 1 ? Failure::inlined : Failure
 
 /// [thread] Gives up, unless the call is over.
 template <Failure failure>
-FARWARP_DEVICE void complain(Call& call, StatusCode kind, std::uint32_t site, std::int64_t allowed, std::int64_t found) {
+FARWARP_DEVICE void complain(Call& call, StatusCode kind, std::uint32_t site, std::int64_t allowed,
+                             std::int64_t found) {
   if (!call.live) return;
   const auto expected = static_cast<std::uint64_t>(allowed), seen = static_cast<std::uint64_t>(found);
   if constexpr (failure == Failure::called) {
@@ -116,7 +117,7 @@ FARWARP_DEVICE void complain(Call& call, StatusCode kind, std::uint32_t site, st
 template <Failure failure>
 FARWARP_DEVICE bool wait_counted(Call& call, Global<std::uint32_t> counter, int count, Site site, std::uint32_t depth) {
   return wait_count<Scope::device, failure, Order::acquire>(call, counter, counted_to(count),
-                                                                     {.site = site, .peer = -1, .depth = depth});
+                                                            {.site = site, .peer = -1, .depth = depth});
 }
 
 /// [thread] An entry of this rank's tokens, as the caller gives it. `bad`: its expert, if that is not allowed.

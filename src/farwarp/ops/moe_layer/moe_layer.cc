@@ -30,13 +30,15 @@ Status check_bias(const MoeLayerDesc& desc, const char* name, const void* bias) 
 Status check_pointers(const MoeLayerDesc& desc, const MoeLayerTensors& tensors) {
   if (tensors.tokens_on_device == nullptr && (tensors.tokens < 0 || tensors.tokens > desc.max_tokens))
     return invalid_argument(fmt::format("tokens is {}; allowed: 0 to {}", tensors.tokens, desc.max_tokens));
-  Status status = first_failure({check_pointer("w1", tensors.w1, kAlignment), check_pointer("w2", tensors.w2, kAlignment),
-                                 check_bias(desc, "bias1", tensors.bias1), check_bias(desc, "bias2", tensors.bias2)});
+  Status status =
+      first_failure({check_pointer("w1", tensors.w1, kAlignment), check_pointer("w2", tensors.w2, kAlignment),
+                     check_bias(desc, "bias1", tensors.bias1), check_bias(desc, "bias2", tensors.bias2)});
   if (!status.ok() || (tensors.tokens_on_device == nullptr && tensors.tokens == 0)) return status;
-  return first_failure({check_pointer("x", tensors.x, kAlignment),
-                        check_pointer("topk_indices", tensors.topk_indices, static_cast<int>(bytes_of(desc.index_type))),
-                        check_pointer("topk_weights", tensors.topk_weights, sizeof(float)),
-                        check_pointer("out", tensors.out, kAlignment)});
+  return first_failure(
+      {check_pointer("x", tensors.x, kAlignment),
+       check_pointer("topk_indices", tensors.topk_indices, static_cast<int>(bytes_of(desc.index_type))),
+       check_pointer("topk_weights", tensors.topk_weights, sizeof(float)),
+       check_pointer("out", tensors.out, kAlignment)});
 }
 
 Status check_memory(const MoeLayerDesc& desc, int local_experts, const MoeLayerTensors& tensors) {
@@ -111,8 +113,7 @@ Status MoeLayer::State::set_weights(const MoeLayerTensors& tensors) {
   Device& device = world->device();
   const MoeLayerDesc& desc = plan.desc;
   const std::int64_t experts = args.local_experts;
-  const auto w1_map =
-      device.encode(boxes(tensors.w1, experts * 2 * desc.intermediate, desc.hidden, plan.columns / 2));
+  const auto w1_map = device.encode(boxes(tensors.w1, experts * 2 * desc.intermediate, desc.hidden, plan.columns / 2));
   const auto w2_map = device.encode(boxes(tensors.w2, experts * desc.hidden, desc.intermediate, plan.columns));
   w1 = nullptr;  // if one fails, the next call encodes the maps again
   for (const auto* map : {&w1_map, &w2_map})
@@ -128,13 +129,12 @@ Result<MoeLayer> MoeLayer::create(World& world, const MoeLayerDesc& desc) {
   const int ranks = world.size(), rank = world.rank();
   const auto plan = plan_moe_layer(desc, world.device().shape(), ranks);
   const MoeLayerPlan wanted = plan.ok() ? *plan : MoeLayerPlan{};
-  auto opened = open_state<State>(
-      world, plan,
-      {.name = "moe_layer",
-       .site_names = moe_layer::kSiteNames,
-       .configuration = configuration_of(desc),
-       .kernels = {wanted.kernel},
-       .buffers = {{wanted.workspace.bytes, 0}, {wanted.workspace.ones_bytes, 0xff}}});
+  auto opened = open_state<State>(world, plan,
+                                  {.name = "moe_layer",
+                                   .site_names = moe_layer::kSiteNames,
+                                   .configuration = configuration_of(desc),
+                                   .kernels = {wanted.kernel},
+                                   .buffers = {{wanted.workspace.bytes, 0}, {wanted.workspace.ones_bytes, 0xff}}});
   if (!opened.ok()) return opened.status();
   std::unique_ptr<State> state = std::move(*opened);
   moe_layer::Args& args = state->args;

@@ -14,13 +14,13 @@ namespace farwarp {
 /// Device pointers, row-major. x, w1, w2, the biases and out begin at multiples of 16 bytes. Without tokens, x,
 /// topk_indices, topk_weights and out may be null.
 struct MoeLayerTensors {
-  const void* x = nullptr;               ///< [tokens, hidden]
-  const void* topk_indices = nullptr;    ///< [tokens, experts_per_token]; -1 skips an entry
-  const float* topk_weights = nullptr;   ///< [tokens, experts_per_token]
-  int tokens = 0;                        ///< 0 to max_tokens; may differ between ranks
+  const void* x = nullptr;                         ///< [tokens, hidden]
+  const void* topk_indices = nullptr;              ///< [tokens, experts_per_token]; -1 skips an entry
+  const float* topk_weights = nullptr;             ///< [tokens, experts_per_token]
+  int tokens = 0;                                  ///< 0 to max_tokens; may differ between ranks
   const std::int32_t* tokens_on_device = nullptr;  ///< if given, the number of tokens is read there by the kernel
-  const void* w1 = nullptr;     ///< [local experts, 2 * intermediate, hidden]: each expert's gate rows, then its up rows
-  const void* w2 = nullptr;     ///< [local experts, hidden, intermediate]
+  const void* w1 = nullptr;  ///< [local experts, 2 * intermediate, hidden]: each expert's gate rows, then its up rows
+  const void* w2 = nullptr;  ///< [local experts, hidden, intermediate]
   const void* bias1 = nullptr;  ///< exactly with has_bias: [local experts, 2 * intermediate]
   const void* bias2 = nullptr;  ///< exactly with has_bias: [local experts, hidden]
   void* out = nullptr;          ///< [tokens, hidden]

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "farwarp/harness/device_buffer_test_values.h"
+#include "farwarp/ops/moe_layer/args.h"
 #include "farwarp/world/host/operator_expectations.h"
+#include "farwarp/world/host/testing.h"
 #include "farwarp/world/host/world_test_fixture.h"
 
 namespace farwarp {
@@ -20,6 +22,9 @@ using harness::DeviceBuffer;
 
 constexpr int kExperts = 4, kHidden = 64, kInter = 64, kTokens = 5;
 
+const std::vector<std::int32_t> kRouting = {0, 1, 2, 3, 3, 3, -1, 2, -1, -1};
+const std::vector<float> kResults = {8192, 8192, 8192, 4096, 0};
+
 /// x is 1, w1 is 1 and w2 is 1 / 64, so gates and up projections are 64: h is 4096, y too, and out is 4096 times the
 /// sum of a token's weights.
 struct Layer {
@@ -29,8 +34,8 @@ struct Layer {
     w1 = bf16_buffer(world.device(), stream, local * 2 * kInter * kHidden, 1);
     w2 = bf16_buffer(world.device(), stream, local * kHidden * kInter, 1.0f / 64);
     out = bf16_buffer(world.device(), stream, kTokens * kHidden, 0);
-    EXPECT_TRUE(harness::create_buffers(world.device(), {{&topk, 8 * kTokens}, {&weights, 8 * kTokens}, {&count, 4}})
-                    .ok());
+    EXPECT_TRUE(
+        harness::create_buffers(world.device(), {{&topk, 8 * kTokens}, {&weights, 8 * kTokens}, {&count, 4}}).ok());
     const std::vector<float> ones(2 * kTokens, 1);
     EXPECT_TRUE(weights.upload(ones.data(), ones.size() * 4, stream).ok());
     auto created = MoeLayer::create(world, desc());
@@ -60,6 +65,12 @@ struct Layer {
     if (Status status = topk.upload(experts.data(), experts.size() * 4, stream); !status.ok()) return status;
     return (*op)(tensors(), stream);
   }
+  Status launch(Stream on) { return (*op)(tensors(), on); }
+  void expect_right() {
+    ASSERT_TRUE(call(kRouting).ok());
+    ASSERT_TRUE(drain(world, stream).ok()) << world.status().to_string();
+    EXPECT_EQ(results(), kResults);
+  }
   /// The first element of each token's output; the others must equal it.
   std::vector<float> results() const {
     const auto bits = bits_in(out, stream);
@@ -77,9 +88,6 @@ struct Layer {
   std::optional<MoeLayer> op;
   DeviceBuffer x, topk, weights, count, w1, w2, out;
 };
-
-const std::vector<std::int32_t> kRouting = {0, 1, 2, 3, 3, 3, -1, 2, -1, -1};
-const std::vector<float> kResults = {8192, 8192, 8192, 4096, 0};
 
 class MoeLayerApi : public WorldTestBase {
  protected:
@@ -105,10 +113,60 @@ TEST_P(MoeLayerApi, AddsUpItsExperts) {
   }
 }
 
+TEST_P(MoeLayerApi, AnAbortedWorldComputesNothingUntilItRecovers) {
+  for (const int ranks : {1, 2}) {
+    on_layer(ranks, [](Layer& layer) {
+      layer.expect_right();  // counters are then full
+      expect_aborted_until_recovered(layer);
+      layer.expect_right();
+    });
+  }
+}
+
+TEST_P(MoeLayerApi, CallsInTwoStreamsEnd) {
+  if (is_real()) GTEST_SKIP() << "whether they meet is the device's choice";
+  on_layer(1, [](Layer& layer) {
+    layer.expect_right();
+    TwoStreams seen;
+    expect_two_streams_end(layer, seen);
+  });
+}
+
+/// Also calls that renew tags: those of epochs 0 and 1 modulo 2 * kRetagPeriod.
+TEST_P(MoeLayerApi, EpochsWrapBetweenCalls) {
+  for (const std::uint32_t first : {0xfffffffcu, 2 * moe_layer::kRetagPeriod - 2}) {
+    farwarp::testing::set_first_epoch(first);
+    on_layer(2, [](Layer& layer) {
+      for (int call = 0; call < 6; ++call) layer.expect_right();
+    });
+  }
+  farwarp::testing::set_first_epoch(2);
+}
+
+/// Of one token, whose experts are also others'.
+TEST_P(MoeLayerApi, NanStaysInItsToken) {
+  on_layer(2, [](Layer& layer) {
+    std::vector<std::uint16_t> x(kTokens * kHidden, bf16_from(1).bits);
+    x[kHidden + 3] = 0x7fc0;
+    ASSERT_TRUE(layer.x.upload(x.data(), x.size() * 2, layer.stream).ok());
+    ASSERT_TRUE(layer.call(kRouting).ok());
+    ASSERT_TRUE(drain(layer.world, layer.stream).ok());
+    const auto bits = bits_in(layer.out, layer.stream);
+    for (int token = 0; token < kTokens; ++token) {
+      const float first = float_from(Bf16{bits[static_cast<std::size_t>(token) * kHidden]});
+      if (token == 1) {
+        EXPECT_NE(first, first);
+      } else {
+        EXPECT_EQ(first, kResults[static_cast<std::size_t>(token)]);
+      }
+    }
+  });
+}
+
 /// An expert that does not exist ends as kBadInput; the next call after recover() is right.
 TEST_P(MoeLayerApi, WrongExpertsAreFoundOnTheDevice) {
   for (const std::int32_t wrong : {kExperts, -2}) {
-    on_layer(1, [&](Layer& layer) {
+    on_layer(2, [&](Layer& layer) {
       std::vector<std::int32_t> experts = kRouting;
       experts[7] = wrong;
       ASSERT_TRUE(layer.call(experts).ok());

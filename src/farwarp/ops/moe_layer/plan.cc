@@ -55,12 +55,11 @@ Status check(const MoeLayerDesc& desc, const MachineShape& shape, int ranks) {
   return {};
 }
 
-/// Tiles of 64 rows for few rows of an expert, wide ones where the matrix unit is the bound and columns fill them.
+/// Tiles of 64 rows for few rows of an expert; with more, wide ones if columns fill them (MEASURED.md).
 const moe_layer::Variant* choose(const MoeLayerDesc& desc, int ranks) {
   const std::int64_t expected = ceil_div(all_entries(desc, ranks), desc.num_experts);
-  const int rows = desc.tile_rows != 0 ? desc.tile_rows : expected <= 64 ? 64 : tile::kWgmmaRows;
-  const bool wide =
-      rows == tile::kWgmmaRows && expected > 256 && desc.intermediate % 128 == 0 && desc.hidden % 256 == 0;
+  const int rows = desc.tile_rows != 0 ? desc.tile_rows : expected < 64 ? 64 : tile::kWgmmaRows;
+  const bool wide = rows == tile::kWgmmaRows && desc.intermediate % 128 == 0 && desc.hidden % 256 == 0;
   const int columns = desc.tile_columns != 0 ? desc.tile_columns : wide ? 256 : 128;
   for (const moe_layer::Variant& kernel : moe_layer::kKernels)
     if (kernel.dtype == desc.dtype && kernel.rows == rows && kernel.columns == columns) return &kernel;
@@ -119,9 +118,10 @@ Result<MoeLayerPlan> plan_moe_layer(const MoeLayerDesc& desc, const MachineShape
   plan.row_tiles = std::min(plan.max_rows, plan.max_rows / plan.rows + plan.max_local_experts);
   constexpr std::int64_t kMostRows = std::int64_t{1} << 30;  // of a tensor map, with room for a tile
   if (plan.row_tiles * plan.rows > kMostRows || all_entries(desc, ranks) > kMostRows)
-    return wrong("max_tokens", desc.max_tokens,
-                 fmt::format("ranks * max_tokens * experts_per_token, and the rows of tiles that hold max_rows, at most {}",
-                             kMostRows));
+    return wrong(
+        "max_tokens", desc.max_tokens,
+        fmt::format("ranks * max_tokens * experts_per_token, and the rows of tiles that hold max_rows, at most {}",
+                    kMostRows));
   if (2 * std::int64_t{plan.max_local_experts} * std::max(desc.intermediate, desc.hidden) > kMostRows)
     return wrong("num_experts", desc.num_experts, fmt::format("at most {} rows of all experts' w1 and w2", kMostRows));
   plan.steps_of_hidden = static_cast<int>(ceil_div(desc.hidden, tile::kWgmmaDepth));
@@ -134,18 +134,19 @@ Result<MoeLayerPlan> plan_moe_layer(const MoeLayerDesc& desc, const MachineShape
                              desc.hidden, kMostRows));
   plan.blocks = desc.max_sms == 0 ? shape.multiprocessors : std::min(desc.max_sms, shape.multiprocessors);
   plan.threads = tile::wgmma_threads(plan.rows);
-  plan.max_slices = static_cast<int>(std::min<std::int64_t>(
-      ceil_div(all_entries(desc, ranks), moe_layer::kEntriesOfSlice), plan.blocks));
+  plan.max_slices = static_cast<int>(
+      std::min<std::int64_t>(ceil_div(all_entries(desc, ranks), moe_layer::kEntriesOfSlice), plan.blocks));
   plan.max_parts = static_cast<int>(ceil_div(desc.hidden, moe_layer::kLeastPart));
-  plan.shared_bytes = tile::WgmmaShared{plan.rows, plan.columns, moe_layer::kBoxes}.total() +
-                      std::int64_t{5} * plan.max_local_experts;
+  plan.shared_bytes =
+      tile::WgmmaShared{plan.rows, plan.columns, moe_layer::kBoxes}.total() + std::int64_t{5} * plan.max_local_experts;
   plan.workspace = workspace_of(plan);
   return plan;
 }
 
 std::string MoeLayerPlan::to_string() const {
   return fmt::format(
-      "{}: tiles of {} rows, {} columns of h ({} tiles of {} steps) and {} of y ({} tiles of {} steps); up to {} rows in "
+      "{}: tiles of {} rows, {} columns of h ({} tiles of {} steps) and {} of y ({} tiles of {} steps); up to {} rows "
+      "in "
       "{} tiles; {} blocks of {} threads, {} KB shared; {} MB of memory",
       kernel, rows, columns / 2, h_columns, steps_of_hidden, columns, y_columns, steps_of_inter, max_rows, row_tiles,
       blocks, threads, shared_bytes / 1024, memory_bytes() >> 20);

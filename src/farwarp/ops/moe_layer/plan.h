@@ -15,12 +15,12 @@ namespace farwarp {
 /// A MoE layer's routed experts, from tokens and their top-k experts to weighted sums (moe_layer.h).
 struct MoeLayerDesc {
   int num_experts = 0;  ///< of all ranks, at most 384 of one. Expert e lives on rank floor(e * ranks / num_experts)
-  int experts_per_token = 0;       ///< 1 to 32
-  int hidden = 0;                  ///< a multiple of 8
-  int intermediate = 0;            ///< a multiple of 8
-  int max_tokens = 0;              ///< per rank and call, 1 to 65535
-  DType dtype = DType::kBf16;      ///< kBf16 or kF16
-  DType index_type = DType::kI32;  ///< kI32 or kI64
+  int experts_per_token = 0;                    ///< 1 to 32
+  int hidden = 0;                               ///< a multiple of 8
+  int intermediate = 0;                         ///< a multiple of 8
+  int max_tokens = 0;                           ///< per rank and call, 1 to 65535
+  DType dtype = DType::kBf16;                   ///< kBf16 or kF16
+  DType index_type = DType::kI32;               ///< kI32 or kI64
   Activation activation = Activation::kSwiGlu;  ///< kSwiGlu or kClampedSwiGlu
   bool has_bias = false;                        ///< of both products
   /// Most top-k entries that this rank's experts may get in a call. If more arrive, the call ends in kCapacity. 0: the
@@ -58,7 +58,7 @@ struct MoeLayerPlan {
   std::string kernel;
   int rows = 0, columns = 0;  ///< of a tile: of an expert's rows, and of w1 or w2
   int max_local_experts = 0;
-  std::int64_t max_rows = 0;  ///< top-k entries for one rank
+  std::int64_t max_rows = 0;                    ///< top-k entries for one rank
   std::int64_t row_tiles = 0;                   ///< most tiles that hold them
   int steps_of_hidden = 0, steps_of_inter = 0;  ///< of K
   int h_columns = 0, y_columns = 0;             ///< tiles of columns of h and of y

@@ -34,8 +34,7 @@ Status RankRun::measure(const harness::BenchOptions& bench_options) {
   timer_.emplace(std::move(*timer));
   CallBuffers& set = sets_[0];
   harness::Contest contest(
-      *world_, *stream_, *timer_, bench_options.samples, 1, [](int) {},
-      [&](bool) { return set.out.poison(*stream_); });
+      *world_, *stream_, *timer_, bench_options.samples, 1, [](int) {}, [&](bool) { return set.out.poison(*stream_); });
   std::vector<harness::Work> works = {[&] { return (*op_)(tensors_of(set), *stream_); }};
   std::vector<std::string> names = {"moe_layer"};
   if (config_.unfused) {
@@ -108,8 +107,8 @@ harness::Floor RankRun::floor(const Ceilings& ceilings) const {
   const double link = std::max(ceilings.link_all_store_gb_s, ceilings.link_all_bulk_gb_s);
   const double link_us = link > 0 ? 2e-3 * most_sent * desc.hidden / link : 0;
   if (link_us <= floor.us) return floor;
-  return {link_us, fmt::format("link ({:.0f} KB at {:.0f} GB/s); {}", 2e-3 * most_sent * desc.hidden, link,
-                               ceilings.source)};
+  return {link_us,
+          fmt::format("link ({:.0f} KB at {:.0f} GB/s); {}", 2e-3 * most_sent * desc.hidden, link, ceilings.source)};
 }
 
 }  // namespace farwarp::moe_layer

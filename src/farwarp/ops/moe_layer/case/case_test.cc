@@ -31,10 +31,11 @@ TEST(MoeLayerCases, EveryKernel) {
   for (const moe_layer::Variant& kernel : moe_layer::kKernels) {
     for (const int ranks : {1, 2}) {
       expect_pass("num_experts=6,max_num_tokens=60,unfused=1" + settings_of(kernel), ranks);
-      expect_pass("num_experts=3,experts_per_token=3,hidden_dim=200,intermediate=72,max_num_tokens=90,has_bias=1,"
-                  "activation=clamped_swiglu" +
-                      settings_of(kernel),
-                  ranks);
+      expect_pass(
+          "num_experts=3,experts_per_token=3,hidden_dim=200,intermediate=72,max_num_tokens=90,has_bias=1,"
+          "activation=clamped_swiglu" +
+              settings_of(kernel),
+          ranks);
     }
   }
 }

@@ -12,7 +12,7 @@ using harness::RandomStream;
 enum StreamId : std::uint64_t { kRowStream = 301, kWindowStream, kPoolStream, kSignStream };
 
 constexpr int kWindows = 8192;
-constexpr float kFirst = 8;             // of an exact row of x and of a gate's row: the gate is their product
+constexpr float kFirst = 8;                  // of an exact row of x and of a gate's row: the gate is their product
 constexpr int kUsedOfUp = 2, kLargestX = 2;  // exact: numbers of a row of the up projection that are not 0
 
 std::size_t size(std::int64_t value) { return static_cast<std::size_t>(value); }

@@ -271,9 +271,8 @@ Status RankRun::verify_unfused(const CallBuffers& set) {
   const auto [mine, theirs] = std::ranges::mismatch(fused, other);
   if (mine != fused.end() && findings_.difference.empty()) {
     const std::size_t at = size(mine - fused.begin());
-    findings_.difference =
-        fmt::format("call {}: out[{}, {}] is {:#x}, without fusion {:#x}", set.call, at / hidden(), at % hidden(),
-                    *mine, *theirs);
+    findings_.difference = fmt::format("call {}: out[{}, {}] is {:#x}, without fusion {:#x}", set.call, at / hidden(),
+                                       at % hidden(), *mine, *theirs);
   }
   return status;
 }

@@ -69,19 +69,13 @@ Status Unfused::enqueue(const MoeLayerTensors& tensors, void* out, Stream stream
   const MoeReceived received = {x_.get(), counts_.as<std::int32_t>(), offsets_.as<std::int32_t>()};
   Status status = exchange_->dispatch(tokens, received, stream);
   if (status.ok())
-    status = (*first_)({.x = x_.get(),
-                        .w = tensors.w1,
-                        .rows = offsets_.as<std::int32_t>(),
-                        .bias = tensors.bias1,
-                        .y = h_.get()},
-                       stream);
+    status = (*first_)(
+        {.x = x_.get(), .w = tensors.w1, .rows = offsets_.as<std::int32_t>(), .bias = tensors.bias1, .y = h_.get()},
+        stream);
   if (status.ok())
-    status = (*second_)({.x = h_.get(),
-                         .w = tensors.w2,
-                         .rows = offsets_.as<std::int32_t>(),
-                         .bias = tensors.bias2,
-                         .y = y_.get()},
-                        stream);
+    status = (*second_)(
+        {.x = h_.get(), .w = tensors.w2, .rows = offsets_.as<std::int32_t>(), .bias = tensors.bias2, .y = y_.get()},
+        stream);
   return status.ok() ? exchange_->combine(y_.get(), out, stream) : status;
 }
 
