@@ -42,7 +42,8 @@ inline constexpr const char* kSiteNames[kSites] = {"a stage of operands",
                                                    "max_rows"};
 
 // How deep waits are (Wait::depth): what a peer sends has depth 0. Waits on blocks of this launch may have the depth of
-// what those wait for: if nothing of a peer is missing, the products take longer than the deadline, wherever that shows.
+// what those wait for: if nothing of a peer is missing, the products take longer than the deadline, wherever that is
+// seen.
 inline constexpr std::uint32_t kRoutingDepth = 1, kProductsDepth = 2, kReturnDepth = 3;
 
 inline constexpr int kMaxTopK = 32;  ///< lanes of a warp

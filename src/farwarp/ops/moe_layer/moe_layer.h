@@ -36,7 +36,10 @@ struct MoeLayerFaults {
 ///   y[t, j] = round(h[t, j] * w2(e)^T + bias)                                         sums in fp32
 ///   p[t, r] = round(sum over k-slots j with experts of rank r, in their order, of weight(t, j) * y[t, j])  fp32
 ///   out[t]  = round(sum over ranks r, in their order, of p[t, r])                      fp32
-/// A token without experts gives zeros. Its bits depend neither on other tokens nor on the kernel that the plan chooses.
+/// A token without experts gives zeros. A token's bits depend neither on others nor on the kernel that the plan
+/// chooses.
+/// An expert that does not exist, or a wrong number of tokens on the device, ends as the World's kBadInput, too many
+/// entries as kCapacity; World::recover() follows. An instance takes plan().memory_bytes() of the World's heap.
 ///
 /// Not thread-safe. Calls of one instance must be in one stream, on all ranks in the same order. Calls are
 /// asynchronous, allocate nothing and can be captured; tokens and routing may change from one replay to the next. The

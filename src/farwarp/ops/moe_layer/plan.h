@@ -31,8 +31,8 @@ struct MoeLayerDesc {
   int tile_columns = 0;  ///< rows of w1 and of w2 in a tile: 128, and with 128 rows 256; 0: the plan's choice
 };
 
-/// Offsets of the parts of the workspace, in bytes: of a buffer that begins as zeros, and of one that begins as all ones,
-/// which World::recover() restores.
+/// Offsets of the parts of the workspace, in bytes: of a buffer that begins as zeros, and of one that begins as all
+/// ones, which World::recover() restores.
 struct MoeLayerWorkspace {
   // What peers write; each part twice, by the parity of the epoch.
   std::int64_t headers = 0;    ///< packets [2][ranks]: the number of a source's tokens

@@ -54,8 +54,8 @@ class ExpertTable {
   Shared<std::uint8_t> last_rows_;
 };
 
-/// [thread] Counts a part of a tile of rows, whose writes are this thread's, and counts it among the parts of all tiles.
-/// No addition is waited for.
+/// [thread] Counts a part of a tile of rows, whose writes are this thread's, and counts it among the parts of all
+/// tiles. No addition is waited for.
 FARWARP_DEVICE void count_part(Global<std::uint32_t> of_tile, Global<std::uint32_t> of_all) {
   fence<Order::release, Scope::device>();
   fetch_add<Order::relaxed, Scope::device>(of_tile, 1u);

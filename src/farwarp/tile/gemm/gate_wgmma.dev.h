@@ -7,9 +7,9 @@
 
 namespace farwarp::FARWARP_TARGET::tile {
 
-/// [warpgroup] fill_boxes() for sums of which the first half is the gate's, and the second the up projection's: of their
-/// activated products. One box after the other, because the activation of all would not fit into registers. `bias`:
-/// [2 n], the gate's first, or null. `columns`: of the result in the tile, from `column` on. `clamped`:
+/// [warpgroup] fill_boxes() for sums of which the first half is the gate's, and the second the up projection's: of
+/// their activated products. One box after the other, because the activation of all would not fit into registers.
+/// `bias`: [2 n], the gate's first, or null. `columns`: of the result in the tile, from `column` on. `clamped`:
 /// Activation::kClampedSwiGlu.
 template <class T, int columns, class Writer, class SendBox>
 FARWARP_DEVICE void fill_gated_boxes(Writer& writer, const SendBox& send_box, int row, int column, bool clamped,

@@ -1,4 +1,5 @@
-// Groups of rows, and how many tiles each group has: a block adds them up in shared memory, and finds the group of a tile.
+// Groups of rows, and how many tiles each group has: a block adds them up in shared memory, and finds the group of a
+// tile.
 #pragma once
 
 #include "farwarp/substrate/device.h"

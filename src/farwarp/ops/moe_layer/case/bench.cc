@@ -72,8 +72,8 @@ Status RankRun::measure(const harness::BenchOptions& bench_options) {
   return status.ok() && config_.unfused ? verify_unfused(set) : status;
 }
 
-/// The busiest rank's. Memory reads the weights of each expert that has rows; flops are of all rows; a link carries a row
-/// to each other rank that has a token's experts, and as many sums back.
+/// The busiest rank's. Memory reads the weights of each expert that has rows; flops are of all rows; a link carries a
+/// row to each other rank that has a token's experts, and as many sums back.
 harness::Floor RankRun::floor(const Ceilings& ceilings) const {
   const MoeLayerDesc& desc = config_.desc;
   double most_gigaflops = 0, most_megabytes = 0, most_sent = 0;
