@@ -28,6 +28,15 @@ FARWARP_DEVICE float as_float(T value) {
   return to_float(value);
 }
 
+/// [thread] A vector of T, which is Bf16 or Half.
+template <class T>
+FARWARP_DEVICE Vec16 rounded(const float (&values)[kVectorElements<T>]) {
+  std::uint64_t pairs[4];
+#pragma unroll
+  for (int pair = 0; pair < 4; ++pair) pairs[pair] = round_pair<T>(values[2 * pair], values[2 * pair + 1]);
+  return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
+}
+
 /// [thread] Adds up a vector of T from each of `ranks` sources (at most `most`) in fp32, in the order of the sources,
 /// and rounds once.
 template <class T, int most>
@@ -48,10 +57,7 @@ FARWARP_DEVICE Vec16 sum_in_order(const Vec16 (&parts)[most], int ranks) {
     };
     return {pair(0), pair(2)};
   } else {
-    std::uint64_t pairs[4];
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) pairs[pair] = round_pair<T>(sums[2 * pair], sums[2 * pair + 1]);
-    return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
+    return rounded<T>(sums);
   }
 }
 

@@ -76,9 +76,8 @@ struct Args {
   TensorMap w1;  ///< [local experts * 2 * intermediate, hidden]; boxes of half a tile's columns x 64
   TensorMap w2;  ///< [local experts * hidden, intermediate]; boxes of a tile's columns x 64
   // Boxes of box_rows(i) rows x 64, so that rows that no tile has are not moved.
-  TensorMap x_rows[kBoxHeights];                                 ///< [rows, hidden]
-  TensorMap h[kBoxHeights];                                      ///< [rows, intermediate]
-  TensorMap h_store[kBoxHeights - 1], y_store[kBoxHeights - 1];  ///< up to 64 rows
+  TensorMap x_or_y[kBoxHeights];  ///< [rows, hidden]
+  TensorMap h[kBoxHeights];       ///< [rows, intermediate]
   WorldView view;
   std::uint32_t slot;
   std::int32_t num_experts, first_expert, local_experts;

@@ -83,9 +83,10 @@ class Combiner {
         const int at = v + a * Target::kWarpSize;
         if (at >= end) continue;
         if (is_own) {
-          store<Cache::streaming>(out + at, add_owners(owners, token, at, rounded(sums[a])));
+          store<Cache::streaming>(out + at, add_owners(owners, token, at, tile::rounded<T>(sums[a])));
         } else {
-          store_words(returned + at, rounded(sums[a]));
+          // No half is all ones, as words must not be: rounding makes each NaN 0x7fff.
+          store_words(returned + at, tile::rounded<T>(sums[a]));
         }
       }
     }
@@ -126,14 +127,6 @@ class Combiner {
     }
   }
 
-  /// No half of it is all ones, as words must not be: rounding makes each NaN 0x7fff.
-  FARWARP_DEVICE static Vec16 rounded(const float (&sum)[kVectorElements]) {
-    std::uint64_t pairs[4];
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) pairs[pair] = round_pair<T>(sum[2 * pair], sum[2 * pair + 1]);
-    return {pairs[1] << 32 | pairs[0], pairs[3] << 32 | pairs[2]};
-  }
-
   /// [thread] Vector `v` of the owners' sums, added in the order of ranks. `own`: this rank's.
   FARWARP_DEVICE Vec16 add_owners(std::uint32_t owners, int token, int v, Vec16 own) {
     const int me = args_.view.rank;
@@ -157,7 +150,7 @@ class Combiner {
       for (int e = 0; e < kVectorElements; ++e)
         sum[e] = add(sum[e], to_float(tile::element<T>(r == me ? own : parts[r], e)));
     }
-    return rounded(sum);
+    return tile::rounded<T>(sum);
   }
 
   Call& call_;

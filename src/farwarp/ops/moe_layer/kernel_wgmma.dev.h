@@ -136,7 +136,7 @@ class Kernel {
                     step * Tile::kStepDepth, full);
       };
       const auto load_x = [&](int step, int stage) {
-        tensor_load(tile.left(stage), args_.x_rows[height], work.tile * rows, step * Tile::kStepDepth,
+        tensor_load(tile.left(stage), args_.x_or_y[height], work.tile * rows, step * Tile::kStepDepth,
                     tile.ring.full(stage));
       };
       // The block's first stages get w1 before x is there. The barriers expect its bytes when they expect those of x.
@@ -227,7 +227,7 @@ class Kernel {
     const std::int64_t first_bias = std::int64_t{work.expert} * 2 * args_.intermediate;
     const Global<const T> bias(args_.bias1 == nullptr ? nullptr : static_cast<const T*>(args_.bias1) + first_bias);
     const auto send_box = [&](int box_row, int box_column, Shared<std::byte> box) {
-      tile::store_box(args_.h_store[height], box_row, box_column, box);
+      tile::store_box(args_.h[height], box_row, box_column, box);
     };
     tile::fill_gated_boxes<T, kGatedColumns>(writer, send_box, work.tile * rows + 64 * multiplier, column,
                                              args_.clamped != 0, bias, args_.intermediate, sums);
@@ -239,7 +239,7 @@ class Kernel {
     const std::int64_t first_bias = std::int64_t{work.expert} * args_.hidden;
     const Global<const T> bias(args_.bias2 == nullptr ? nullptr : static_cast<const T*>(args_.bias2) + first_bias);
     const auto send_box = [&](int box_row, int box_column, Shared<std::byte> box) {
-      tile::store_box(args_.y_store[height], box_row, box_column, box);
+      tile::store_box(args_.x_or_y[height], box_row, box_column, box);
     };
     tile::fill_boxes<T, columns>(writer, send_box, work.tile * rows + 64 * multiplier, work.column * columns, bias,
                                  args_.hidden, sums);

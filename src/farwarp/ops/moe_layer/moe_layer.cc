@@ -96,12 +96,8 @@ Status MoeLayer::State::set_own_maps() {
   };
   const MoeLayerWorkspace& workspace = plan.workspace;
   for (int height = 0; height < moe_layer::kBoxHeights; ++height) {
-    Status status = encode(args.x_rows[height], workspace.y, plan.desc.hidden, height);
+    Status status = encode(args.x_or_y[height], workspace.y, plan.desc.hidden, height);
     if (status.ok()) status = encode(args.h[height], workspace.h, plan.desc.intermediate, height);
-    if (status.ok() && height + 1 < moe_layer::kBoxHeights) {
-      args.h_store[height] = args.h[height];
-      args.y_store[height] = args.x_rows[height];
-    }
     if (!status.ok()) return status;
   }
   return {};

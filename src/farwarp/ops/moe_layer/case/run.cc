@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "farwarp/base/arguments.h"
 #include "farwarp/base/sizes.h"

@@ -1,7 +1,5 @@
 #include "farwarp/ops/moe_layer/case/unfused.h"
 
-#include <algorithm>
-
 namespace farwarp::moe_layer {
 namespace {
 
